@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Attributes are properties of memory. A caller asks for some, and an allocator provides some. They are
-// TensorFlow's AllocatorAttributes, as a set: a|b merges two (TensorFlow's Merge), a&^b removes some, and == compares.
-// The zero value is the device's own memory. See AllocatorFor.
+// Attributes are properties of memory that a caller requests or an allocator provides. They are TensorFlow's
+// AllocatorAttributes, as a set: a|b merges two (TensorFlow's Merge), a&^b removes some, and == compares. The zero
+// value is the device's own memory. See AllocatorFor.
 //
 // TensorFlow's scope_id, which keeps two sets from being merged, has no counterpart: a scope or a pool is a value to
 // allocate from, not a number.

@@ -15,9 +15,9 @@
 // have to wait for it fails.
 //
 // The arena differs from BMEngine: a child is cut from a hole, never from under live blocks; a limit bounds the live
-// bytes, and the memory that moving needs is beside the region, so neither shrinks the other; compaction runs under
-// the lock; pins count; a block is freed by its tag; and moving by copies needs no synchronization. It keeps no
-// separate pools of sizes and does not grow its addresses.
+// bytes, and the memory that moving needs is beside the region, so neither shrinks the other; compaction runs under the
+// lock; several pins may be held at once; a block is freed by its tag; and moving by copies needs no synchronization.
+// It has no separate pools for sizes and does not grow its address range.
 package arena
 
 import (
@@ -70,29 +70,29 @@ type Arena struct {
 	cfg       Config
 	region    *sharedRegion // shared with children
 	lo, hi    int64         // its part of the region
-	parent    *Arena        // nil of a region's owner
-	index     uint32        // of a child: its record in the parent
-	from      mem.Allocator // whose block the region is; nil if the region is the device's
+	parent    *Arena        // nil for the owner of a region
+	index     uint32        // of a child: index of its block in the parent
+	from      mem.Allocator // the allocator of the region's block; nil if the region is the device's memory
 	fromBlock mem.Block     // that block
-	sizeSet   bool          // the caller chose the size; else it is what the device had free
+	sizeSet   bool          // the caller chose the size; otherwise it is the device's free memory
 
-	mu      sync.Mutex // guards what follows
-	closed  bool       // hands nothing out any more
+	mu      sync.Mutex // guards the fields below
+	closed  bool       // every Alloc fails
 	holes   *fit.FirstFit[reuse.Dependencies]
 	blocks  []block
-	unused  []uint32 // records that stand for no block
-	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
+	unused  []uint32 // indices of unused entries of blocks
+	order   []uint32 // indices of live blocks and children; sorted by address only after plan
 	streams *reuse.Streams
-	limit   int64 // live bytes at most; 0: none
+	limit   int64 // maximum of live bytes; 0: no limit
 	pins    int
-	stats   mem.Stats // the large pool's are those of all: see Stats
+	stats   mem.Stats // the large pool holds the sums of all: see Stats
 	moves   MoveStats
-	backed  int64 // with pages: what is below has memory behind it
-	gaps    []gap // scratch of plan
+	backed  int64 // with pages: offset below which memory is mapped
+	gaps    []gap // scratch space of plan
 }
 
 // New makes an arena of dev's memory, which Close frees. The error names the wrong setting, matches mem.ErrNoMemory if
-// the device has no room for the region, or is the driver's.
+// the device has no room for the region, or is an error of the driver.
 func New(dev driver.Device, cfg Config) (*Arena, error) {
 	chosen := cfg.Size > 0
 	cfg, err := cfg.complete(dev)
@@ -179,7 +179,7 @@ func (a *Arena) takeUsable(s driver.Stream, size int64, o mem.AllocOptions) (tak
 		if err = a.streams.Wait(s, f.deps); err == nil {
 			return f, nil
 		}
-		a.holes.Give(f.at, f.size, f.deps) // as it was
+		a.holes.Give(f.at, f.size, f.deps) // unchanged
 		if !errors.Is(err, driver.ErrCapturing) {
 			return taken{}, err
 		}
@@ -265,14 +265,14 @@ func (a *Arena) sets(yield func(reuse.Set) bool) {
 			return
 		}
 	}
-	for i := range a.blocks { // of one stream each
+	for i := range a.blocks { // each set has one stream
 		if r := &a.blocks[i]; !yield(r.origin) || !yield(r.mover) {
 			return
 		}
 	}
 }
 
-// freeBlock makes a hole of a block that these streams may still use.
+// freeBlock makes a hole of a block that users may still use.
 func (a *Arena) freeBlock(i uint32, users reuse.Set) {
 	r := &a.blocks[i]
 	a.holes.Give(r.at, r.size, a.streams.Freed(users))

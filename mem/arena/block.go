@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A state is what a record stands for.
+// A state is the state of an entry of Arena.blocks.
 type state uint8
 
 const (
@@ -25,7 +25,7 @@ type block struct {
 	requested  int64      // bytes
 	holder     mem.Holder // nil: it does not move
 	origin     reuse.Set  // the stream of its allocation
-	mover      reuse.Set  // the stream that moved it last
+	mover      reuse.Set  // the stream that last moved it
 	gen        uint32     // number of the entry's allocations; never 0 for a live block
 	orderIndex uint32     // in Arena.order, unless frozen
 	state      state
@@ -42,7 +42,7 @@ func (a *Arena) addBlock(r block) uint32 {
 		i = uint32(len(a.blocks))
 		a.blocks = append(a.blocks, block{})
 	}
-	r.gen = max(1, a.blocks[i].gen+1) // in four billion blocks it comes round
+	r.gen = max(1, a.blocks[i].gen+1) // wraps after four billion allocations
 	r.orderIndex = uint32(len(a.order))
 	a.order = append(a.order, i)
 	a.blocks[i] = r

@@ -47,8 +47,7 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	return c, nil
 }
 
-// setUsers records the streams that used the memory before. No stream has waited for them yet; each does when it
-// reuses the memory.
+// setUsers records the streams that used the memory before. A stream waits for them when it reuses the memory.
 func (a *Arena) setUsers(users []driver.Stream) {
 	var set reuse.Set
 	for _, s := range users {

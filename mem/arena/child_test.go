@@ -87,7 +87,7 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 	w.must(err)
 	b := w.mustAlloc(kid, w.streams[1], 3000, true)
 	for _, y := range []*yard{w.root, kid} {
-		want := map[bool]string{true: "1 live blocks, of 102400 bytes in all, 1 of them children", false: "1 live blocks, of 3072 bytes"}[y == w.root]
+		want := map[bool]string{true: "1 live blocks, of 102400 bytes in total, 1 of them children", false: "1 live blocks, of 3072 bytes"}[y == w.root]
 		if err := y.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Close: %v: want %q in it", err, want)
 		}

@@ -47,7 +47,8 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 				children++
 			}
 		}
-		return nil, fmt.Errorf("arena: Close with %d live blocks, of %d bytes in all, %d of them children; layer.NewLeakTracker tells where they were allocated",
+		return nil, fmt.Errorf("arena: Close with %d live blocks, of %d bytes in total, %d of them children; "+
+			"layer.NewLeakTracker shows where they were allocated",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
 	var used reuse.Set

@@ -11,26 +11,26 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Why nothing is moved, for errors.Is.
+// Reasons why no blocks are moved, for errors.Is.
 var (
-	ErrPinned = errors.New("arena: blocks are pinned")           // Pin was called, and not all holds are released
+	ErrPinned = errors.New("arena: blocks are pinned")           // a Hold of Pin is not released
 	ErrOff    = errors.New("arena: moving blocks is turned off") // Config.NoCompact
 )
 
-// refusal reports whether err says that nothing may be moved now: no device failed.
+// refusal reports whether err means that no blocks may be moved now, and not that the device failed.
 func refusal(err error) bool {
 	return errors.Is(err, ErrPinned) || errors.Is(err, ErrOff) || errors.Is(err, driver.ErrCapturing)
 }
 
-// MoveStats count what was moved, since New.
+// MoveStats count the moves since New.
 type MoveStats struct {
-	Compactions int64 // that moved something
+	Compactions int64 // compactions that moved blocks
 	Blocks      int64
-	Bytes       int64 // of blocks, rounded
-	Refused     int64 // BeginMove said no
+	Bytes       int64 // bytes of moved blocks, rounded
+	Refused     int64 // calls of BeginMove that returned false
 }
 
-// Moves returns what was moved so far.
+// Moves returns the counts of moves so far.
 func (a *Arena) Moves() MoveStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,8 +57,8 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 // block below it. If no block was in the way, the free memory is then one hole. Holders are asked only for blocks that
 // can move. With pages of 128 MiB and more, some pages are mapped elsewhere instead of copied, for which Compact waits
 // for s (internal/region); otherwise it does not wait. The error matches ErrPinned, ErrOff or, if s or a stream that
-// uses a block to be moved captures, driver.ErrCapturing; then nothing was moved. Or it is the driver's; then some
-// blocks may have been moved.
+// uses a block to be moved captures, driver.ErrCapturing; then nothing was moved. It may also be an error of the
+// driver; then some blocks may have been moved.
 func (a *Arena) Compact(s driver.Stream) error {
 	check.Stream("arena: Compact", s)
 	a.mu.Lock()
@@ -68,7 +68,7 @@ func (a *Arena) Compact(s driver.Stream) error {
 	return err
 }
 
-// compact is Compact, but moves nothing if that would not make a hole of need bytes.
+// compact is Compact, except that it moves nothing if that would not make a hole of need bytes.
 func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	switch {
 	case a.closed:
@@ -86,7 +86,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 		return false, fmt.Errorf("arena: move blocks: %w", err)
 	}
 	p, done := hope, 0
-	defer func() { a.endMoves(s, hope.slides, p.slides[:done]) }() // also if a holder panics
+	defer func() { a.endMoves(s, hope.slides, p.slides[:done]) }() // even if a holder panics
 	users, refused := a.beginMoves(hope.slides)
 	if refused {
 		p = a.plan(func(r *block) bool { return r.moving })

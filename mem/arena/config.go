@@ -14,28 +14,28 @@ import (
 
 // A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of the device's free memory.
 type Config struct {
-	// Size (size) is the size of the region, rounded down to Round. 0 takes the device's free memory less a twentieth,
-	// but at least 512 MiB less unless that exceeds a quarter. On a layer.LimitedDevice 0 takes the limit's remainder
-	// less the memory that moving needs beside the region. With pages it is the size of the address range, and 0 is
-	// all of the device's free memory.
+	// Size (size) is the size of the region, rounded down to Round. 0 means the device's free memory less a twentieth,
+	// or less 512 MiB if that is more, but never less than three quarters of it. On a layer.LimitedDevice, 0 means the
+	// rest of the limit less the memory that moving needs beside the region. With pages, Size is the size of the
+	// address range, and 0 means all of the device's free memory.
 	Size int64
-	// Round (round) is the multiple that sizes of blocks are rounded up to, itself a multiple of 512. 0 is 512;
+	// Round (round) is the granularity to which sizes of blocks are rounded up, a multiple of 512. 0 means 512;
 	// BMEngine uses 1024.
 	Round int64
-	// Limit (limit) bounds the live bytes, rounded. 0 is no limit.
+	// Limit (limit) bounds the live bytes, rounded. 0 means no limit.
 	Limit int64
 	// Page (page) is the size of the pages that are mapped as the region fills, a multiple of the device's
 	// granularity. With 0 the region is one block of Device.Alloc, allocated by New.
 	Page int64
 	// Bounce (bounce) bounds the memory beside the region through which bytes are copied when no better way exists. 0
-	// lets the region choose, at most 64 MiB.
+	// means an automatic choice of at most 64 MiB.
 	Bounce int64
 	// NoCompact (compact=off) turns moving off: Movable reports false, and Compact fails with ErrOff.
 	NoCompact bool
 }
 
 const (
-	grain   = 512     // what every offset and size is a multiple of
+	grain   = 512     // every offset and size is a multiple of this
 	maxSize = 1 << 56 // bytes: more than any device has
 )
 
@@ -102,12 +102,12 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	return c, nil
 }
 
-// most returns the size of a region for so much free memory.
+// most returns the size of a region for the given free memory.
 func (c Config) most(free int64, limited bool) int64 {
 	size := free
 	switch {
 	case c.Page > 0:
-	case limited: // others have their own
+	case limited: // other users have their own memory
 		return free - min(region.Beside(free), free)
 	default:
 		size -= min(max(free/20, 512<<20), free/4)

@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 )
 
-// NewFrom makes an arena in one block of another allocator of dev's memory. It allocates the block from from on s, and
-// Close frees it with the streams that used it. The block does not move. The arena compacts within it by copies, for
-// which it may allocate up to a sixteenth of its size from dev. cfg.Size is required, and cfg.Page must be 0. The
-// error names the wrong setting, or is from's.
+// NewFrom makes an arena in one block of another allocator of dev's memory. It allocates the block with from on s, and
+// Close frees the block with the streams that used it. The block must not move. The arena compacts within it by copies,
+// for which it may allocate up to a sixteenth of its size from dev. cfg.Size is required, and cfg.Page must be 0. The
+// error names the wrong setting, or is an error of from.
 func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config) (*Arena, error) {
 	if cfg.Size <= 0 || cfg.Page != 0 {
 		return nil, fmt.Errorf("arena: an arena of a block of %d bytes with pages of %d: want a size, and no pages",

@@ -16,8 +16,8 @@ func (a *Arena) verify() {
 	}
 }
 
-// Check reports what is wrong with the arena's data structures, as a test may ask after any call: nil, unless there is
-// a bug. It takes as long as there are blocks.
+// Check verifies the arena's data structures, for tests. It returns nil unless there is a bug. Its time grows with the
+// number of blocks.
 func (a *Arena) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,14 +16,14 @@ type shortage struct {
 	stream          driver.Stream
 	requested, size int64
 	limited         bool  // the limit refused it
-	noRetry         bool  // nothing was to be moved for it
-	tentative       bool  // it is not counted or explained
-	cause           error // why there is no memory behind a hole, or nothing was moved; may be nil
+	noRetry         bool  // the request forbids compaction
+	tentative       bool  // the failure is not counted or explained
+	cause           error // why no memory was mapped or no blocks were moved; may be nil
 }
 
-const maxPinning = 5 // pinning blocks that an error names
+const maxPinning = 5 // maximum number of pinning blocks in an error
 
-// refuse returns the error of a shortage.
+// refuse returns the error for a shortage.
 func (a *Arena) refuse(short shortage) error {
 	if short.tentative {
 		return fmt.Errorf("arena: no room for %s: %w", mem.FormatSize(short.requested), mem.ErrNoMemory)
@@ -31,7 +31,7 @@ func (a *Arena) refuse(short shortage) error {
 	return a.outOfMemory(short)
 }
 
-// outOfMemory gathers what explains a shortage.
+// outOfMemory collects the facts that explain a shortage.
 func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
@@ -64,7 +64,7 @@ func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	return e
 }
 
-// freeMemory counts the holes, as far as memory is behind them, and their bytes.
+// freeMemory returns the number of holes with memory, their total bytes and the largest.
 func (a *Arena) freeMemory() (n int, total, largest int64) {
 	end := a.hi
 	if a.paged() {
@@ -78,7 +78,7 @@ func (a *Arena) freeMemory() (n int, total, largest int64) {
 	return n, total, largest
 }
 
-// describePinning finds the blocks that are not let be moved and lie between the most free memory.
+// describePinning finds the blocks that cannot be moved and separate the most free memory.
 func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
 	for i := range a.blocks {
 		r := &a.blocks[i]
@@ -105,7 +105,7 @@ func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
 	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
 }
 
-// describeRemedies says what would have let the request through. So many bytes are free.
+// describeRemedies adds the changes with which the request would have succeeded. bytes is the free memory.
 func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64) {
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})

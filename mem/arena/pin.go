@@ -12,9 +12,9 @@ type Hold struct {
 }
 
 // Pin keeps all blocks of this arena, except those in its children, at their addresses until the hold is released, so
-// that addresses may be passed to kernels and captured in graphs. It waits for a compaction that is under way. Holds
-// count: blocks may move again when all holds are released. Until then Compact and Freeze fail with ErrPinned, and an
-// Alloc that needs compaction finds no room.
+// that addresses may be passed to kernels and captured in graphs. It waits for a compaction in progress. Blocks may
+// move again when all holds are released. Until then Compact and Freeze return ErrPinned, and an Alloc that needs
+// compaction finds no room.
 func (a *Arena) Pin() *Hold {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,19 +9,20 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A gap is a hole as a plan found it.
+// A gap is a hole at the time of a plan.
 type gap struct {
 	fit.Span
 	deps reuse.Dependencies
 }
 
-// A slide is one block's way down.
+// A slide is the move of one block towards the start.
 type slide struct {
 	block uint32
 	to    int64
 }
 
-// A plan is how blocks would slide together: each in turn as low as it goes, without overtaking another. It ascends.
+// A plan is the result of sliding blocks together: each block in turn moves as low as possible without passing another.
+// Slides are in ascending order.
 type plan struct {
 	slides  []slide
 	largest int64 // bytes of the largest hole afterwards
@@ -29,8 +30,8 @@ type plan struct {
 
 // plan slides the blocks that may move. It leaves order and gaps in the order of addresses.
 //
-// What is neither a hole nor in order is frozen. Between that and the next such place the region is runs of blocks and
-// holes: within a run, everything from cursor to the block looked at is free once the blocks below it have moved.
+// Spans that are neither holes nor in order are frozen. They separate the region into runs of blocks and holes. Within
+// a run, all memory from cursor up to the current block is free after the blocks below have moved.
 func (a *Arena) plan(mayMove func(*block) bool) plan {
 	slices.SortFunc(a.order, func(i, j uint32) int { return cmp.Compare(a.blocks[i].at, a.blocks[j].at) })
 	for place, i := range a.order {
@@ -41,7 +42,7 @@ func (a *Arena) plan(mayMove func(*block) bool) plan {
 		a.gaps = append(a.gaps, gap{s, p})
 	}
 	var p plan
-	cursor, end := a.lo, a.lo // of the run so far: what is behind cursor is free
+	cursor, end := a.lo, a.lo // of the current run: the memory from cursor on is free
 	reach := func(at, size int64) {
 		if at != end {
 			p.largest = max(p.largest, end-cursor)
@@ -72,8 +73,8 @@ func (a *Arena) plan(mayMove func(*block) bool) plan {
 	return p
 }
 
-// movesOf returns the slides as moves of bytes, neighbours that go equally far as one; blocks[i] is how many moves[i]
-// is of.
+// movesOf converts slides to moves of bytes. Neighbours with the same shift become one move; blocks[i] is the number of
+// blocks in moves[i].
 func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 	for _, s := range slides {
 		r := &a.blocks[s.block]
@@ -91,7 +92,7 @@ func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 	return moves, blocks
 }
 
-// writtenGaps are the holes between the first byte that moves write and the last that they read.
+// writtenGaps returns the holes between the first byte that moves write and the last byte that they read.
 func (a *Arena) writtenGaps(moves []region.Move) []gap {
 	last := moves[len(moves)-1]
 	low, high := int64(moves[0].To-a.region.base), int64(last.From-a.region.base)+last.Size

@@ -115,11 +115,11 @@ func (a *Arena) trim() error {
 	}
 	a.region.mu.Lock()
 	defer a.region.mu.Unlock()
-	a.backed = min(a.backed, end) // what cannot be given back is mapped anew before it is used
+	a.backed = min(a.backed, end) // memory that could not be freed is mapped again before it is used
 	err := a.region.r.Trim(a.pointer(end))
 	a.countReserved(a.region.r.Reserved())
 	return err
 }
 
-// noMemory reports whether a device had no room.
+// noMemory reports whether err means that a device had no room.
 func noMemory(err error) bool { return errors.Is(err, driver.ErrNoMemory) }

@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
-// The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over
-// all pools are kept.
+// An arena has no pools by size, so its statistics have only the pool of large blocks. Only the sums over all pools are
+// kept; Stats copies them.
 
 func setTo(s *mem.Stat, n int64) {
 	if n > s.Current {
@@ -30,8 +30,8 @@ func (a *Arena) countFree(r *block) {
 	a.countHoles()
 }
 
-// countHoles counts the holes that share the segment with a block. With pages the segment is an expandable one, of
-// which PyTorch counts none.
+// countHoles counts the holes that share the segment with a block. With pages the segment is expandable, and PyTorch
+// does not count free blocks of expandable segments.
 func (a *Arena) countHoles() {
 	var n, bytes int64
 	if !a.paged() && a.stats.Allocation.All.Current > 0 {
@@ -64,7 +64,7 @@ func (a *Arena) begin() {
 	}
 }
 
-// end counts that nothing is behind it any more.
+// end counts the freed region of a closed arena.
 func (a *Arena) end() {
 	a.backed = 0
 	setTo(&a.stats.Segment.All, 0)
@@ -98,7 +98,7 @@ func (a *Arena) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Limit returns the live bytes, rounded, at most; 0 is none.
+// Limit returns the maximum of live bytes, rounded; 0 means no limit.
 func (a *Arena) Limit() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,8 @@ func (a *Arena) Limit() int64 {
 // Capacity returns the bytes of the arena's part of the region: see mem.FrameworkStatsOf.
 func (a *Arena) Capacity() int64 { return a.Size() }
 
-// SetLimit replaces the limit; 0 is none. Blocks live stay so, even those over a lower limit. A negative limit panics.
+// SetLimit replaces the limit; 0 means no limit. Live blocks stay, even if they exceed a lower limit. It panics if the
+// limit is negative.
 func (a *Arena) SetLimit(bytes int64) {
 	if bytes < 0 {
 		panic(fmt.Sprintf("arena: SetLimit of %d bytes", bytes))

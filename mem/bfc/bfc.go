@@ -14,12 +14,12 @@
 // graph contains addresses, so its blocks must stay live as long as it is launched. Errors begin with "bfc:"; a
 // request for which there is no room returns a *mem.OutOfMemory.
 //
-// The allocator differs from TensorFlow: if the device refuses ever smaller segments, the last attempt is as large as
-// the request, where TensorFlow never asks for up to a tenth of it, and below 2.5 KiB never stops asking; the size of
-// segments stops doubling at the limit, where TensorFlow's overflows after 64 segments; the rest of a stamped block
-// that was split, and stamped blocks that were merged by force, merge later, where TensorFlow's do not; a request over
-// the limit does not wait; and settings that cannot be parsed are errors. It has no partition by size at two ends of a
-// region, and does not move blocks.
+// The allocator differs from TensorFlow: if the device refuses ever smaller segments, the last attempt is exactly as
+// large as the request (TensorFlow stops up to a tenth above it, and for requests below 2.5 KiB never stops); the size
+// of segments stops doubling at the limit (TensorFlow's overflows after 64 segments); the rest of a stamped block that
+// was split, and stamped blocks that were merged by force, merge later (TensorFlow's do not); a request over the limit
+// does not wait; and settings that cannot be parsed are errors. The allocator does not place large and small blocks at
+// different ends of a region, and does not move blocks.
 package bfc
 
 import (
@@ -62,35 +62,14 @@ import (
 // Allocator.mu guards everything and is held during driver calls, as in TensorFlow; then come the locks inside the
 // device. It is not held while a request waits for memory, nor while Options.FreedBefore and Config.Retry run.
 
-// Structure: a record (block.go) stands for each block, live or free. Its number and its generation are the block's
-// tag. The blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins
-// (bin.go), 21 trees by size and address; bin b holds sizes from 256<<b.
-//
-// No two neighbours are both free, unless Config.Counter stamps the frees (timed.go): then freed blocks merge only once
-// the safe frontier has passed their stamps. The frontier is for callers that know more than streams do: it bounds
-// which blocks a request may take (Options.FreedBefore). It replaces no wait.
-//
-// A request that no free block fits gets a new segment. If the limit or the device refuses, blocks above the safe
-// frontier are merged until one fits. Then unused segments, except Config.Initial, are released for a larger one
-// (allocate.go, segment.go). With Config.Virtual there is one segment: one range of addresses that pages are mapped to
-// (virtual.go).
-//
-// The sets of streams are the dependencies of the memory (mem/internal/reuse).
-//
-// Locks: one lock guards everything and is held during driver calls, as in TensorFlow; the device's locks come after
-// it. It is not held while a request waits for memory, nor while Options.FreedBefore and Config.Retry run.
-//
-// model_test.go has a second, plain implementation, which gives the same addresses. Neither was compared with a running
-// TensorFlow.
-
 // An Allocator caches segments of a device's memory and allocates blocks from them. It is safe for concurrent use.
 type Allocator struct {
 	dev      driver.Device
 	cfg      Config
-	limitSet bool  // the caller chose the limit; otherwise it is what the device had free
+	limitSet bool  // the caller chose the limit; otherwise it is the device's free memory
 	waste    int64 // bytes at the end of a block that are always split off
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	closed      bool
 	blocks      []block // [0] stands for no block
 	unused      []ref
@@ -112,7 +91,7 @@ type Allocator struct {
 }
 
 // New makes an allocator of dev's memory. It allocates Config.Initial, and otherwise nothing before the first request.
-// The error names the wrong setting, matches mem.ErrNoMemory if the device has no room, or is the driver's.
+// The error names the wrong setting, matches mem.ErrNoMemory if the device has no room, or is an error of the driver.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	own := cfg.Limit > 0
 	cfg, err := cfg.complete(dev)
@@ -143,9 +122,9 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 }
 
 // Alloc implements mem.Allocator. It takes the smallest free block that fits, for which s waits for other streams that
-// used the memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry
-// only after waiting for some. It is the driver's if a wait failed, or if the driver refused a segment for a reason
-// other than a lack of memory.
+// used the memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room; with Config.Retry,
+// Alloc first waits for memory. It is an error of the driver if a wait failed, or if the driver refused a segment for a
+// reason other than a lack of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.serve(request{stream: s, requested: size}, a.cfg.Retry)
 }

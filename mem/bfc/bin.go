@@ -15,8 +15,8 @@ func binOf(size int64) int { return min(numBins-1, bits.Len64(uint64(size)/unit)
 func binSize(b int) int64  { return unit << b }
 
 // bins are the free blocks, by size and then by address. Each bin is a treap: a search tree by (size, address), and a
-// heap by a hash of the record's number, which makes its depth that of a random tree. The nodes are the records
-// themselves, so nothing is allocated.
+// heap by a hash of the block's index, so its depth is that of a random tree. The nodes are the blocks themselves, so
+// nothing is allocated.
 type bins struct {
 	roots [numBins]ref
 	used  uint32 // bit b: bin b is not empty
@@ -27,7 +27,7 @@ func less(x *block, size int64, ptr driver.Pointer) bool {
 	return x.size < size || x.size == size && x.ptr < ptr
 }
 
-// weight is the heap's key. It is a bijection, so no two records have the same.
+// weight returns the key in the heap. It is a bijection, so no two blocks have the same key.
 func weight(n ref) uint32 {
 	h := uint32(n) * 0x9e3779b1
 	h ^= h >> 15
@@ -86,7 +86,7 @@ func (b *bins) remove(records []block, n ref) {
 	}
 }
 
-// child is the left child or the right.
+// child returns the left or the right child.
 func (r *block) child(left bool) *ref {
 	if left {
 		return &r.left

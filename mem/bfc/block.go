@@ -11,7 +11,7 @@ import (
 // A ref is the index of a block; 0 is none.
 type ref uint32
 
-// A state tells what a record stands for.
+// A state is the state of an entry of Allocator.blocks.
 type state uint8
 
 const (

@@ -37,8 +37,8 @@ func (a *Allocator) step() int64 {
 	return unit
 }
 
-// addSegment gets a segment in which the request fits. Sizes of segments double. It returns false if the limit or the
-// device has no room.
+// addSegment allocates a segment for the request. Sizes of segments double. It returns false if the limit or the device
+// has no room.
 func (a *Allocator) addSegment(w *request) (bool, error) {
 	step, room := a.step(), a.room()
 	least := roundUp(w.size, step)
@@ -77,7 +77,7 @@ func (a *Allocator) addSegment(w *request) (bool, error) {
 	return true, nil
 }
 
-// allocInitial gets the initial segment. On an error it frees the allocator's resources.
+// allocInitial allocates the initial segment. On an error it frees the allocator's resources.
 func (a *Allocator) allocInitial() error {
 	size := a.cfg.Initial
 	ptr, err := a.deviceAlloc(size)
@@ -98,7 +98,7 @@ func (a *Allocator) allocInitial() error {
 	return nil
 }
 
-// deviceAlloc gets memory from the device.
+// deviceAlloc allocates memory from the device.
 func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	if a.pages != nil {
 		return a.pages.extend(size)
@@ -248,7 +248,8 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("bfc: Close with %d live blocks, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("bfc: Close with %d live blocks, of %d bytes in total; "+
+			"layer.NewLeakTracker shows where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	for i := range a.segments {
 		a.segments[i].kept = 0

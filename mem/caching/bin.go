@@ -19,7 +19,7 @@ func (nd *node) descend(units, ptr uint64) *node {
 	return nd
 }
 
-// child is the child of an inner node where a key belongs: the last whose key is not greater.
+// child returns the index of the child of an inner node where a key belongs: the last child whose key is not greater.
 func (nd *node) child(units, ptr uint64) int {
 	lo, hi := 1, nd.n
 	for lo < hi {
@@ -34,7 +34,7 @@ func (nd *node) child(units, ptr uint64) int {
 	return lo - 1
 }
 
-// search is the index of the first entry that is not less than a key.
+// search returns the index of the first entry that is not less than a key.
 func (nd *node) search(units, ptr uint64) int {
 	lo, hi := 0, nd.n
 	for hi-lo > 4 {
@@ -51,7 +51,7 @@ func (nd *node) search(units, ptr uint64) int {
 	return lo
 }
 
-// insertTree puts an entry into the tree of its bin.
+// insertTree inserts an entry into the tree of its bin.
 func (s *freeSet) insertTree(e entry) {
 	size, ptr := e.size(), e.ptr
 	b := binOf(size)
@@ -80,7 +80,7 @@ func (s *freeSet) insertTree(e entry) {
 		nd.put(nd.search(units, ptr), e)
 		return
 	}
-	// Split the full leaf, put the entry into its half, and hang the new sibling into the parent.
+	// Split the full leaf, insert the entry into its half, and add the new sibling to the parent.
 	right := s.splitNode(nd)
 	right.prev, right.next = nd, nd.next
 	if nd.next != nil {
@@ -132,7 +132,7 @@ func (nd *node) putChild(i int, kid *node) {
 	nd.n++
 }
 
-// splitNode moves the upper half of nd into a new node. A leaf's links are the caller's.
+// splitNode moves the upper half of nd into a new node. The caller sets the links of a leaf.
 func (s *freeSet) splitNode(nd *node) *node {
 	right := s.newNode(nd.kids != nil)
 	half := nd.n / 2
@@ -145,7 +145,7 @@ func (s *freeSet) splitNode(nd *node) *node {
 	return right
 }
 
-// removeTree takes an entry out of the tree of its bin.
+// removeTree removes an entry from the tree of its bin.
 func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 	b := binOf(size)
 	if s.bins == nil || s.bins[b] == nil {
@@ -193,7 +193,7 @@ func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 		copy(parent.kids[at:parent.n], parent.kids[at+1:parent.n+1])
 		parent.kids[parent.n] = nil
 		if parent.n > 0 {
-			break // a root always has two children at least, so this comes before the path ends
+			break // a root has at least two children, so the path does not end before
 		}
 		nd = parent
 	}

@@ -13,7 +13,7 @@ type blockRef uint32
 type block struct {
 	ptr           driver.Pointer
 	units         uint32 // size, in units of 512 bytes
-	requestedLow  uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
+	requestedLow  uint32 // low bits of the last user's requested bytes, kept while free, as in PyTorch
 	prev, next    blockRef
 	requestedHigh uint16 // the bits of requested above 32
 	gen           uint16 // number of times the block was allocated, part of the tag: detects stale blocks, up to 65,536 allocations later
@@ -26,7 +26,7 @@ type block struct {
 type coldBlock struct {
 	gcBase  int64  // blockPool.searches when the block last became free
 	segment uint32 // of an expandable block: index into shard.expandables
-	pending int32  // marks on other streams that its free still waits for
+	pending int32  // number of marks on other streams for which its free still waits
 }
 
 // maxBlockSize is larger than any block.

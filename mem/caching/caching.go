@@ -10,11 +10,11 @@
 // An Allocator and its Pools are safe for concurrent use. Sizes are bytes. Errors begin with "caching:"; a request for
 // which there is no room returns a *mem.OutOfMemory. Freeing a block that is not live panics.
 //
-// Where Ashlar differs from PyTorch, Config.PyTorchExact restores PyTorch's behaviour: after the last wait for pending
-// frees, the free blocks are searched once more before memory runs out (PyTorch issue 189504); a request to a Pool
-// releases the Pool's own free segments if no graph uses it; and a Pool that graphs use lends no blocks. Restore does
-// not take back blocks that the default pool has borrowed. A failed driver call loses nothing: memory that could not
-// be released stays cached, and a free whose mark could not be taken stays pending until the mark succeeds.
+// Ashlar differs from PyTorch in three points, unless Config.PyTorchExact is set: after the last wait for pending
+// frees, the free blocks are searched once more before memory runs out (PyTorch issue 189504); a request to a Pool that
+// finds no room releases the Pool's own free segments if no graph uses it; and a Pool that graphs use lends no blocks.
+// Restore does not take back blocks that the default pool has borrowed. A failed driver call loses nothing: memory that
+// could not be released stays cached, and a free whose mark could not be taken stays pending until the mark succeeds.
 //
 // The allocator does not move blocks. Other processes open its expandable segments through ExportPages (see mem/raw),
 // which does not count references.

@@ -78,13 +78,13 @@ func (c *Config) Validate() error {
 	case c.MaxSplitSize < c.LargeSegmentSize:
 		return fmt.Errorf("caching: max split size %d: want at least the large segment size, %d", c.MaxSplitSize, c.LargeSegmentSize)
 	case c.MaxNonSplitRounding < 0:
-		return fmt.Errorf("caching: max non-split rounding %d: want no less than 0", c.MaxNonSplitRounding)
+		return fmt.Errorf("caching: max non-split rounding %d: want at least 0", c.MaxNonSplitRounding)
 	case !(c.GarbageCollectionThreshold >= 0 && c.GarbageCollectionThreshold < 1):
 		return fmt.Errorf("caching: garbage collection threshold %v: want it in (0, 1), or 0 for none", c.GarbageCollectionThreshold)
 	case !(c.MemoryFraction >= 0 && c.MemoryFraction <= 1):
 		return fmt.Errorf("caching: memory fraction %v: want it in [0, 1]", c.MemoryFraction)
 	case c.Limit < 0:
-		return fmt.Errorf("caching: limit %d: want no less than 0", c.Limit)
+		return fmt.Errorf("caching: limit %d: want at least 0", c.Limit)
 	}
 	if err := c.ExpandableReserve.validate(); err != nil {
 		return err

@@ -10,19 +10,19 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An expandable is a reservation of more addresses than the device has memory, into which pages are mapped as they are
-// needed: one for each stream and pool, as long as its addresses last. Its blocks tile the whole reservation; those
-// without memory are unmapped.
+// An expandable is a reservation of more addresses than the device has memory. Pages are mapped into it on demand. A
+// stream and pool have one, and get another when its addresses are used up. Its blocks cover the whole reservation;
+// blocks without memory are unmapped.
 type expandable struct {
 	base  driver.Pointer
 	size  int64         // of the reservation
 	page  int64         // bytes of a page: 2 MiB in the small pool, the large segment size in the large
-	small bool          // of a small pool
-	pages []driver.Page // by position, as far as any was ever mapped; a zero ID where nothing is
+	small bool          // belongs to a small pool
+	pages []driver.Page // by position, up to the highest ever mapped; a zero ID where no page is mapped
 }
 
-// growExpandable finds or makes a span of free and unmapped memory that is large enough, at the lowest address there
-// is, and maps what is missing. What it has mapped when memory runs out stays cached.
+// growExpandable finds or makes a span of free and unmapped memory that is large enough, at the lowest possible
+// address, and maps the missing pages. If memory runs out, the pages mapped so far stay cached.
 func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 	p := r.pool
 	slab := &p.sh.slab
@@ -44,7 +44,7 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 		}
 	}
 	for blk.size() < r.size {
-		// What follows is unmapped, since ref starts a run that is long enough. Mapping merges ref into it.
+		// The next block is unmapped, because ref starts a run that is long enough. Mapping merges ref into it.
 		next := blk.next
 		nextBlk := slab.at(next)
 		if err := a.mapSpan(p, next, min(r.size-blk.size(), nextBlk.size())); err != nil {
@@ -56,8 +56,8 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 	return ref, nil
 }
 
-// findSpan is the start of the lowest run of free and unmapped spans that holds size bytes and has an unmapped one, or
-// 0 if there is none.
+// findSpan returns the first block of the lowest run of free and unmapped blocks that has at least size bytes and an
+// unmapped block, or 0 if there is none.
 func (p *shardPool) findSpan(size int64) blockRef {
 	slab := &p.sh.slab
 	vacant := func(ref blockRef) bool {
@@ -108,8 +108,8 @@ func (a *Allocator) reserve(p *shardPool) (blockRef, error) {
 	return ref, nil
 }
 
-// mapSpan puts pages behind the first size bytes of an unmapped block, or more, up to a whole page, and makes them a
-// free block.
+// mapSpan maps pages to the first size bytes of an unmapped block, rounded up to whole pages, and makes them a free
+// block.
 func (a *Allocator) mapSpan(p *shardPool, ref blockRef, size int64) error {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
@@ -145,7 +145,7 @@ func (a *Allocator) mapSpan(p *shardPool, ref blockRef, size int64) error {
 	return nil
 }
 
-// mapPages creates the pages behind [ptr, ptr+size) and maps them. It does all or nothing.
+// mapPages creates the pages of [ptr, ptr+size) and maps them, all or none.
 func (a *Allocator) mapPages(ex *expandable, ptr driver.Pointer, size int64) (int64, error) {
 	first := int64(ptr-ex.base) / ex.page
 	n := (size + ex.page - 1) / ex.page
@@ -176,7 +176,7 @@ func (a *Allocator) mapPages(ex *expandable, ptr driver.Pointer, size int64) (in
 	return n * ex.page, nil
 }
 
-// unmapSpan takes the whole pages inside a free block away, after the stream's work is done.
+// unmapSpan waits for the stream's work and unmaps the whole pages inside a free block.
 func (a *Allocator) unmapSpan(p *shardPool, ref blockRef) error {
 	sh := p.sh
 	slab := &sh.slab
@@ -239,7 +239,7 @@ func (a *Allocator) unmapSpan(p *shardPool, ref blockRef) error {
 	return nil
 }
 
-// releaseReservations gives up the addresses of expandable segments of which nothing is mapped any more.
+// releaseReservations releases the addresses of expandable segments without mapped pages.
 func (a *Allocator) releaseReservations(p *shardPool) error {
 	sh := p.sh
 	var failures []error
@@ -264,8 +264,8 @@ func (a *Allocator) releaseReservations(p *shardPool) error {
 	return errors.Join(failures...)
 }
 
-// AddPeer implements mem.PeerAdder: expandable segments, those that there are and those to come, are mapped for dev
-// too. Without virtual memory there are none.
+// AddPeer implements mem.PeerAdder: present and future expandable segments are mapped for dev, too. Without virtual
+// memory there are none.
 func (a *Allocator) AddPeer(dev driver.Device) error {
 	if a.vm == nil {
 		return nil

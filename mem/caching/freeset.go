@@ -7,21 +7,22 @@ import (
 // A freeSet holds the free blocks of one stream and pool in the order (size, address), the order of best fit.
 //
 // Sizes fall into bins: one for each multiple of 512 bytes below 32 KiB, then 32 to each power of two. A bitmap of two
-// levels finds the next bin that holds anything in two instructions. A bin is a B+tree whose root is nearly always one
-// leaf with a few entries, so the set costs a handful of nanoseconds when it is small; a bin that holds many blocks
-// grows into a real tree, so it still costs O(log n) when it is not. Nodes are recycled, and a bin keeps its last leaf:
-// once a set has been as large as it gets, it allocates nothing.
+// levels finds the next nonempty bin in two instructions. A bin is a B+tree. Its root is usually a leaf with a few
+// entries, so an operation on a small set takes a few nanoseconds. A bin with many blocks becomes a deeper tree, so
+// operations stay O(log n). Nodes are recycled, and a bin keeps its last leaf: a set allocates only to grow beyond its
+// largest size so far.
 //
-// The trees do not rebalance on removal: a leaf goes when it is empty, an inner node when its last child goes.
+// The trees are not rebalanced on removal: a leaf is removed when it is empty, and an inner node when its last child is
+// removed.
 //
-// The entry that was inserted last stays outside the trees, since it often is the next to go: a block that is freed
-// merges with the rest that was cut from it, and the next request cuts the same block again. What walks through the set
-// settles it first.
+// The last inserted entry, the hot entry, stays outside of the trees, because it is often the next to be removed: a
+// freed block merges with the rest that was split off from it, and the next request splits the same block again. A
+// caller that walks through the set inserts the hot entry first (insertHot).
 type freeSet struct {
-	bins  *[numBins]*node // nil until one is used, for many sets never have more than the hot entry; each is, too
-	used  sizebins.Set    // the bins that are not empty
+	bins  *[numBins]*node // nil until used (many sets have only the hot entry), as is each bin
+	used  sizebins.Set    // the nonempty bins
 	n     int
-	hot   entry    // held out of the trees; its word is 0 if there is none
+	hot   entry    // outside of the trees; its word is 0 if there is none
 	spare [2]*node // recycled leaves and inner nodes, linked by next
 }
 
@@ -29,17 +30,18 @@ const (
 	unit     = minBlockSize
 	numBins  = sizebins.NumBins
 	fan      = 64 // entries in a node
-	maxDepth = 10 // a node splits after fan/2 insertions at least: 32^10 is more than there will ever be
+	maxDepth = 10 // a node splits after at least fan/2 insertions, and 32^10 exceeds any number of entries
 )
 
-// An entry is a free block: its address, and its size in units of 512 bytes above its record. 16 bytes.
+// An entry is a free block: its address, and a word with its size in units of 512 bytes in the upper bits and its
+// blockRef in the lower bits. It takes 16 bytes.
 type entry struct {
 	ptr  uint64
 	word uint64
 }
 
 const (
-	refBits = 32 // of a word; what is above is the size
+	refBits = 32 // bits of a word for the blockRef; the size is above
 	maxRef  = 1<<refBits - 1
 )
 
@@ -51,7 +53,7 @@ func (e *entry) size() int64 { return int64(e.word >> refBits * unit) }
 
 func (e *entry) ref() blockRef { return blockRef(e.word & maxRef) }
 
-// less compares with a key: a size in units, and an address.
+// less compares an entry with a key: a size in units, and an address.
 func (e *entry) less(units, ptr uint64) bool {
 	u := e.word >> refBits
 	return u < units || u == units && e.ptr < ptr
@@ -71,7 +73,7 @@ func (c cursor) entry() *entry { return &c.leaf.keys[c.i] }
 // binOf returns the bin of a size in bytes.
 func binOf(size int64) int { return sizebins.Of(uint64(size) / unit) }
 
-// lowerBound is the first entry in the trees that is not less than (size, 0).
+// lowerBound returns the first entry in the trees that is not less than (size, 0).
 func (s *freeSet) lowerBound(size int64) cursor {
 	b := binOf(size)
 	if s.used.Has(b) {
@@ -100,13 +102,13 @@ func (s *freeSet) firstFrom(b int) cursor {
 	return cursor{nd, 0, b}
 }
 
-// first and last are the ends of the set.
+// first and last return the ends of the set.
 func (s *freeSet) first() cursor {
 	s.insertHot()
 	return s.firstFrom(0)
 }
 
-// lastUpTo is the last entry of the bins up to b.
+// lastUpTo returns the last entry of the bins up to b.
 func (s *freeSet) lastUpTo(b int) cursor {
 	b = s.used.Prev(b)
 	if b < 0 {
@@ -124,7 +126,7 @@ func (s *freeSet) last() cursor {
 	return s.lastUpTo(numBins - 1)
 }
 
-// next is the entry after c, and prev the one before.
+// next returns the entry after c, and prev the one before.
 func (s *freeSet) next(c cursor) cursor {
 	if c.i+1 < c.leaf.n {
 		return cursor{c.leaf, c.i + 1, c.bin}
@@ -154,7 +156,7 @@ func (s *freeSet) insert(size int64, ptr uint64, ref blockRef) {
 	s.hot = makeEntry(size, ptr, ref)
 }
 
-// insertHot puts the last inserted entry into its tree.
+// insertHot inserts the hot entry into its tree.
 func (s *freeSet) insertHot() {
 	if s.hot.word != 0 {
 		s.insertTree(s.hot)
@@ -162,8 +164,8 @@ func (s *freeSet) insertHot() {
 	}
 }
 
-// best is the first entry that is not less than (size, 0), and, unless it is the hot one, its position. Without one the
-// entry is zero.
+// best returns the first entry that is not less than (size, 0) and, unless it is the hot one, its position. If there is
+// none, it returns a zero entry.
 func (s *freeSet) best(size int64) (entry, cursor) {
 	hot := s.hot.word != 0 && s.hot.size() >= size
 	var c cursor
@@ -183,7 +185,7 @@ func (s *freeSet) best(size int64) (entry, cursor) {
 	return e, c
 }
 
-// takeBest takes out what best returned.
+// takeBest removes the entry that best returned.
 func (s *freeSet) takeBest(c cursor) {
 	if c.ok() {
 		s.removeAt(c)
@@ -193,7 +195,7 @@ func (s *freeSet) takeBest(c cursor) {
 	s.hot = entry{}
 }
 
-// removeAt takes out the entry at a cursor, which is then no longer valid.
+// removeAt removes the entry at a cursor. The cursor is then invalid.
 func (s *freeSet) removeAt(c cursor) {
 	nd := c.leaf
 	if nd.n == 1 && (nd.prev != nil || nd.next != nil || s.bins[c.bin] != nd) {
@@ -209,7 +211,7 @@ func (s *freeSet) removeAt(c cursor) {
 	}
 }
 
-// remove takes an entry out, and says whether it was there.
+// remove removes an entry, and reports whether it existed.
 func (s *freeSet) remove(size int64, ptr uint64) bool {
 	if s.hot.ptr == ptr && s.hot.word != 0 && s.hot.size() == size {
 		s.n--

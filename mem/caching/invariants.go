@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/invariants"
 )
 
-// verify checks the shard after a call, under the build tag invariants: always while it has few blocks, and now and
-// then when it has many. The caller holds the shard's lock.
+// verify checks the shard after a call, under the build tag invariants: at every call while it has few blocks, and at
+// intervals when it has many. The caller holds the shard's lock.
 func (sh *shard) verify() {
 	if invariants.Enabled {
 		if sh.checks++; sh.slab.n <= 1000 || sh.checks%1000 == 0 {
@@ -18,9 +18,9 @@ func (sh *shard) verify() {
 	}
 }
 
-// check verifies, of all pools of a shard: the free set is in order and holds exactly the free blocks; the unmapped
-// list is in order and holds exactly the unmapped; neighbours are linked both ways, touch, and are not both free or
-// both unmapped; the statistics of the shard add up. It costs O(blocks of the shard).
+// check verifies for all pools of a shard that the free set is in order and holds exactly the free blocks; that the
+// unmapped list is in order and holds exactly the unmapped blocks; that neighbours are linked both ways, are adjacent,
+// and are not both free or both unmapped; and that the statistics of the shard add up. It takes O(blocks of the shard).
 func (sh *shard) check() error {
 	var free, unmapped []int
 	free = make([]int, len(sh.pools))
@@ -122,7 +122,7 @@ func (sh *shard) check() error {
 	return nil
 }
 
-// check verifies that a pool knows its place, and its private pool, if it is of one, knows it too.
+// check verifies that a shardPool has the right index, and that its private pool, if any, refers to it.
 func (p *shardPool) check(i int) error {
 	f := p.blockPool
 	if int(p.index) != i || p.class != f.class || p.noSplit != f.noSplit {
@@ -182,7 +182,7 @@ func (pp *privatePool) check(a *Allocator) error {
 }
 
 // Check verifies every invariant of the allocator, and returns the first that does not hold. It is for tests: it takes
-// all locks and looks at every block.
+// all locks and examines every block.
 func (a *Allocator) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -228,7 +228,7 @@ func (a *Allocator) checkLocked() error {
 	return nil
 }
 
-// checkSlack verifies what folding relies on. The caller holds every lock.
+// checkSlack verifies the invariants on which folding relies. The caller holds every lock.
 func (a *Allocator) checkSlack(metric, class int) error {
 	t := &a.totals
 	var seen, slack int64

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// maxPinning is the number of pinning blocks that an error lists.
+// maxPinning is the maximum number of pinning blocks in an error.
 const maxPinning = 5 // pinning blocks that an error names
 
 // outOfMemory returns the error for a request without room, with its explanation. The caller holds mu and r's shard.

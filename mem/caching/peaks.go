@@ -31,9 +31,9 @@ func (a *Allocator) foldPeaks() {
 }
 
 // foldChanged is foldPeaks, but visits only the shards that have changed since their last visit and, if their slack
-// exceeds what is left, those that have slack. A visit of the first kind pays for a change, and one of the second kind
-// for an earlier visit that gave slack. So a call has few visits on average, however many streams there are. The
-// caller holds mu and perhaps one shard.
+// exceeds what is left, those that have slack. The cost of a visit of the first kind is charged to a change, and that
+// of the second kind to an earlier visit that gave slack. So a call has few visits on average, however many streams
+// there are. The caller holds mu and perhaps one shard.
 func (a *Allocator) foldChanged() {
 	visited := a.takeChanged(a.visited[:0])
 	a.lockThese(visited)
@@ -45,13 +45,13 @@ func (a *Allocator) foldChanged() {
 	if a.totals.tooMuchSlack() {
 		visited = a.takeHolders(visited)
 		a.lockThese(visited[changed:])
-		for _, sh := range visited[changed:] { // one that has changed by now stays on that list
+		for _, sh := range visited[changed:] { // a shard that has changed since stays on that list
 			a.totals.visit(sh)
 		}
 	}
 	a.totals.visits += int64(len(visited))
 	a.notePeaks(visited)
-	a.setSlack(visited[changed:], &quantities{}) // else each fold might have to take it back from all of them
+	a.setSlack(visited[changed:], &quantities{}) // otherwise each fold might have to take slack back from all of them
 	share := a.totals.share(changed + 1)         // one part is left for others
 	a.setSlack(visited[:changed], &share)
 	a.unlockThese(visited)

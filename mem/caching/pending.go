@@ -10,14 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A waitList is the frees that wait for one stream, oldest first.
+// A waitList holds the frees that wait for one stream, oldest first.
 type waitList struct {
 	stream driver.Stream
 	waits  []wait
 }
 
-// A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
-// only make the block wait longer than it must.
+// A wait is one mark that must be reached before a pending block becomes free. A mark that could not be taken is taken
+// later; this can only prolong the wait.
 type wait struct {
 	sh     *shard
 	ref    blockRef
@@ -25,24 +25,24 @@ type wait struct {
 	marked bool
 }
 
-// A deferredFree is a free with other users during a capture. The marks that it waits for are taken when the capture
-// has ended.
+// A deferredFree is a free during a capture of a block that other streams use. Its marks are taken when the capture has
+// ended.
 type deferredFree struct {
 	sh    *shard
 	ref   blockRef
 	used  []driver.Stream
-	marks []driver.Mark // of the streams in used, in the capture; nil if it is not to be reused there: see reuse.go
+	marks []driver.Mark // of the streams in used, in the capture; nil: no reuse in the capture, see reuse.go
 }
 
-// deferFree puts a block that other streams use on their wait lists, and returns false if there are none. The caller
-// holds mu and sh.
+// deferFree adds a block to the wait lists of the other streams that use it. It returns false if there are none. The
+// caller holds mu and sh.
 func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver.Stream) bool {
 	var others []driver.Stream
 	for _, s := range used {
 		switch {
 		case s == sh.stream || slices.Contains(others, s):
 		case s.ID() == sh.stream.ID():
-			// The block's own stream has been closed, and its number given to this one, which has used the block since.
+			// The block's own stream has been closed, and this stream has its number and has used the block since.
 			sh.stream = s
 		default:
 			others = append(others, s)
@@ -73,7 +73,7 @@ func (a *Allocator) wait(sh *shard, ref blockRef, streams []driver.Stream) {
 		i, _ := slices.BinarySearchFunc(a.pending, s.ID(), func(l *waitList, id driver.StreamID) int {
 			return cmp.Compare(l.stream.ID(), id)
 		})
-		// By the stream itself: its number may have been another's, which is closed but still has a list.
+		// Compare streams, not numbers: a closed stream with the same number may still have a list.
 		for i < len(a.pending) && a.pending[i].stream != s && a.pending[i].stream.ID() == s.ID() {
 			i++
 		}
@@ -126,7 +126,7 @@ func (a *Allocator) processPending() {
 	a.dropEmptyLists()
 }
 
-// startDeferred takes the marks that a capture kept from being taken.
+// startDeferred takes the marks of frees that were deferred by a capture.
 func (a *Allocator) startDeferred() {
 	for _, d := range a.deferred {
 		if d.sh != a.locked {
@@ -140,7 +140,7 @@ func (a *Allocator) startDeferred() {
 	a.deferred = nil
 }
 
-// finish counts marks of a pending block as reached, and frees the block if it waits for no more.
+// finish counts marks of a pending block as reached, and frees the block when none is left.
 func (a *Allocator) finish(sh *shard, ref blockRef, marks int32) {
 	if sh != a.locked {
 		sh.mu.Lock()

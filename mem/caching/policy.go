@@ -7,13 +7,13 @@ const (
 	minBlockSize  = 512      // every block is a multiple of it
 	smallSize     = 1 << 20  // the largest request that is served from the small pool
 	smallBuffer   = 2 << 20  // segments of the small pool, and pages of its expandable segments
-	minLargeAlloc = 10 << 20 // requests from here on get a segment of their own
-	roundLarge    = 2 << 20  // whose size is a multiple of this
-	maxRequest    = 1 << 60  // 1 EiB: requests from here on are refused before anything is tried
+	minLargeAlloc = 10 << 20 // larger or equal requests get a segment of their own
+	roundLarge    = 2 << 20  // the size of such a segment is a multiple of this
+	maxRequest    = 1 << 60  // 1 EiB: larger or equal requests are refused at once
 )
 
-// roundSize is the size of the block that a request gets: a multiple of 512, or, with round-ups set for its size, the
-// next of div steps between two powers of two.
+// roundSize returns the size of the block for a request: a multiple of 512 or, if round-up divisions are set for its
+// size, the next of the equal steps between two powers of two.
 func (c *Config) roundSize(size int64) int64 {
 	if c.anyRoundup {
 		return c.roundUp(size)
@@ -28,13 +28,13 @@ func (c *Config) roundUp(size int64) int64 {
 	return (size + minBlockSize - 1) &^ (minBlockSize - 1)
 }
 
-// roundupDivisions looks the size up among the 16 intervals from 1 MiB to beyond 32 GiB.
+// roundupDivisions returns the divisions for a size, from the 16 intervals up to beyond 32 GiB.
 func (c *Config) roundupDivisions(size int64) int64 {
 	log2 := 63 - bits.LeadingZeros64(uint64(size))
 	return c.RoundupDivisions[min(max(log2-20, 0), len(c.RoundupDivisions)-1)]
 }
 
-// nextDivision rounds up to the next of div equal steps between the powers of two around size.
+// nextDivision rounds size up to the next of div equal steps between the powers of two around it.
 func nextDivision(size, div int64) int64 {
 	if size&(size-1) == 0 {
 		return size
@@ -47,7 +47,7 @@ func nextDivision(size, div int64) int64 {
 	return (size + step - 1) &^ (step - 1)
 }
 
-// segmentSize is what the driver is asked for when a block of a rounded size has to come from a new segment.
+// segmentSize returns the size of a new segment for a block of a rounded size.
 func (c *Config) segmentSize(size int64) int64 {
 	switch {
 	case size <= smallSize:
@@ -59,7 +59,7 @@ func (c *Config) segmentSize(size int64) int64 {
 	}
 }
 
-// shouldSplit says whether a free block is cut to size, or allocated whole.
+// shouldSplit reports whether a free block is split to size rather than allocated whole.
 func (c *Config) shouldSplit(p *shardPool, blockSize, size int64, expandable bool) bool {
 	remaining := blockSize - size
 	if p.small() || expandable {

@@ -17,7 +17,7 @@ type Reserve struct {
 
 func (r Reserve) validate() error {
 	if r.Bytes < 0 || !(r.Fraction >= 0) {
-		return fmt.Errorf("caching: expandable reserve of %d bytes, fraction %v: want no less than 0", r.Bytes, r.Fraction)
+		return fmt.Errorf("caching: expandable reserve of %d bytes, fraction %v: want at least 0", r.Bytes, r.Fraction)
 	}
 	return nil
 }

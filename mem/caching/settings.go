@@ -6,11 +6,11 @@ import "github.com/ashlar-go/ashlar/internal/allocconf"
 //
 //	max_split_size_mb:128,garbage_collection_threshold:0.8,roundup_power2_divisions:[256:1,512:2,>:4]
 //
-// on top of the defaults. White space does not matter, booleans are exactly True or False, and a comma may follow the last
-// value. Besides PyTorch's keys there is pytorch-exact (see Config.PyTorchExact) and limit (bytes, as in 18.2GiB). Keys of
-// PyTorch's that mean nothing to this allocator are checked as there and accepted; notes says which, one sentence each. As
-// in PyTorch, a reserve that is not a number is ignored, and what follows the digits of a number; notes tells of that too.
-// An unknown key or a bad value is an error that names it and its position.
+// Other settings have their defaults. White space is ignored, booleans are exactly True or False, and a comma may
+// follow the last value. There are two keys in addition to PyTorch's: pytorch-exact (see Config.PyTorchExact) and limit
+// (bytes, as in 18.2GiB). Keys of PyTorch without effect on this allocator are checked as in PyTorch and accepted;
+// notes has a sentence for each. As in PyTorch, a reserve that is not a number is ignored, and so is text after the
+// digits of a number; notes reports that, too. An unknown key or an invalid value is an error with its position.
 func ParseConfig(settings string) (cfg Config, notes []string, err error) {
 	cfg = Default()
 	if notes, err = cfg.parse(settings); err != nil {
@@ -19,9 +19,9 @@ func ParseConfig(settings string) (cfg Config, notes []string, err error) {
 	return cfg, notes, cfg.Validate()
 }
 
-// ParseConfigure is Configure with settings as in ParseConfig. As in PyTorch, each call starts with the split limit, the
-// round-ups and garbage collection at their defaults, and the non-split rounding at the large segment size; the other
-// settings stay unless they are named.
+// ParseConfigure is Configure with settings as in ParseConfig. As in PyTorch, each call resets the split limit, the
+// round-up divisions and garbage collection to their defaults, and the non-split rounding to the large segment size,
+// before it applies the given settings. Other settings stay unless they are given.
 func (a *Allocator) ParseConfigure(settings string) (notes []string, err error) {
 	err = a.update(func(c *Config) error {
 		notes, err = c.parse(settings)
@@ -30,7 +30,7 @@ func (a *Allocator) ParseConfigure(settings string) (notes []string, err error) 
 	return notes, err
 }
 
-// parse changes the settings that a string names, and those that every string sets anew, as PyTorch's parseArgs does
+// parse applies the settings of a string and resets those that every string resets, like PyTorch's parseArgs
 // (c10/core/AllocatorConfig.cpp).
 func (c *Config) parse(settings string) (notes []string, err error) {
 	next := *c
@@ -45,7 +45,7 @@ func (c *Config) parse(settings string) (notes []string, err error) {
 	return notes, err
 }
 
-// set changes the setting of a key, and says why that has no effect, if it has none.
+// set changes the setting of a key. If that has no effect, it returns the reason.
 func (c *Config) set(key string, v allocconf.Value) (unused string) {
 	switch key {
 	case "max_split_size_mb":

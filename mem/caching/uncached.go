@@ -45,7 +45,7 @@ func (a *Allocator) allocUncached(size int64) (mem.Block, error) {
 		u.live = map[uint64]mem.Block{}
 	}
 	for taken := true; taken; _, taken = u.live[u.last] {
-		u.last = max(u.last+1<<32, 1<<32) // the lower half, where others have a reference to a record, is 0
+		u.last = max(u.last+1<<32, 1<<32) // the lower half, which is a blockRef in other tags, is 0
 	}
 	b := mem.Block{Ptr: ptr, Size: size, Tag: u.last}
 	u.live[b.Tag] = b

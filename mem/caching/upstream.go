@@ -46,7 +46,8 @@ func (a *Allocator) fromUpstream(p *shardPool, size int64) (driver.Pointer, erro
 	a.unlocked(p.sh, func() {
 		if b, err = upstream.Alloc(s, size); err == nil && b.Size < size {
 			upstream.Free(b)
-			err = fmt.Errorf("caching: the upstream of pool %v was asked for %d bytes and gave %d", p.blockPool.id, size, b.Size)
+			err = fmt.Errorf("caching: the upstream of pool %v was asked for %d bytes and returned %d",
+				p.blockPool.id, size, b.Size)
 		}
 	})
 	if err != nil {

@@ -51,7 +51,7 @@ func TestUpstreamsThatFail(t *testing.T) {
 			"too little", func(_ driver.Stream, size int64) (mem.Block, error) {
 				return mem.Block{Ptr: 4096, Size: size - 1, Tag: 1}, nil
 			},
-			func(err error) bool { return err != nil && strings.Contains(err.Error(), "gave 2097151") },
+			func(err error) bool { return err != nil && strings.Contains(err.Error(), "returned 2097151") },
 		},
 	} {
 		p := b.NewPool(caching.PoolOptions{Upstream: c.upstream})

@@ -15,8 +15,8 @@ type Config struct {
 	// as BMEngine does under DIRECT_ALLOC_FREE_EARLY.
 	Session bool
 
-	// Limit is the maximum of bytes allocated from the device, queued blocks included. 0 is no limit; a negative value
-	// panics.
+	// Limit is the maximum of bytes allocated from the device, including queued blocks. 0 means no limit; a negative
+	// value panics.
 	Limit int64
 }
 
@@ -31,7 +31,7 @@ func ParseConfig(text string) (Config, error) {
 	return c, nil
 }
 
-// mem.Open gives it out as "direct", with the settings of ParseConfig, but not where no name is asked for.
+// mem.Open makes this allocator for the name "direct", with the settings of ParseConfig, but not for an empty name.
 func init() {
 	mem.Register("direct", "", 10, func(dev driver.Device, text string) (mem.Allocator, error) {
 		cfg, err := ParseConfig(text)

@@ -1,7 +1,6 @@
-// Package direct is the allocator without a policy: each block is one allocation of the device's. It is for programs
-// that allocate once, for memory checkers that know only the driver's allocations, and as the simplest correct
-// allocator, for comparison with others. BMEngine's DirectMemoryAllocator and KuiperLLama's device allocators are such
-// allocators.
+// Package direct is the allocator without a policy: each block is one allocation of the device. It is for programs that
+// allocate once, for memory checkers that know only the driver's allocations, and as the simplest correct allocator,
+// for comparison with others. BMEngine's DirectMemoryAllocator and KuiperLLama's device allocators are such allocators.
 //
 // Make an allocator with New; ParseConfig reads its settings from text. An Allocator is safe for concurrent use. Sizes
 // are bytes. Free waits for all work that is queued on the device, which may take as long as the longest kernel, unless
@@ -17,23 +16,23 @@ package direct
 // Without Config.Session, Free returns the block to the device, and queues it only if the device refuses. With
 // Config.Session, Free queues the block without a call of the device, and FreeSession returns all queued blocks at the
 // end of a session. In both cases EmptyCache and Close return the queued blocks, and so does a request that finds no
-// room, which then asks once more. A queued block is never allocated again.
+// room before its second attempt. A queued block is never allocated again.
 //
 // # Invariant
 //
-// Reserved bytes = allocated bytes + queued bytes. Each block is a segment of its own, of the requested size: the
-// device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
+// Reserved bytes = allocated bytes + queued bytes. Each block is a segment of the requested size; the device itself
+// rounds sizes. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
 //
 // # Streams
 //
 // driver.Device.Free waits for all work that is queued on the device. So a block needs no marks: all work, including
-// that of its own stream and of the streams that Free was told of, is done before the device has the memory. That wait
+// that of its own stream and of the streams passed to Free, is done before the device gets the memory back. That wait
 // is the cost of this allocator.
 //
 // # Locks
 //
-// One lock guards everything, and is held while the device works. So reports and the order of events are exact, and
-// there is no fast path that could be kept waiting. In a session, Free waits for a FreeSession under way.
+// One lock guards all state and is held during calls of the device. So reports and the order of events are exact. In a
+// session, Free waits for a FreeSession in progress.
 //
 // # Limits
 //
@@ -51,7 +50,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Allocator asks a device for every block. Safe for concurrent use.
+// An Allocator allocates every block from a device. It is safe for concurrent use.
 type Allocator struct {
 	dev driver.Device
 	cfg Config
@@ -85,7 +84,7 @@ func New(dev driver.Device, cfg Config) *Allocator {
 }
 
 // Alloc implements mem.Allocator. The block is an allocation of the device, of exactly the requested size. The error is
-// a *mem.OutOfMemory, matches ErrClosed, or is the device's.
+// a *mem.OutOfMemory, matches ErrClosed, or is an error of the device.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -154,7 +153,7 @@ func (a *Allocator) request(size int64, hasty bool) (driver.Pointer, error) {
 	return ptr, err
 }
 
-// errLimit says that the limit refused a request, and the device was not asked.
+// errLimit is the error of a request that the limit refused, without a call of the device.
 var errLimit = fmt.Errorf("direct: over the limit: %w", mem.ErrNoMemory)
 
 func (a *Allocator) ask(size int64) (driver.Pointer, error) {
@@ -227,7 +226,7 @@ func (a *Allocator) FreeSession() error {
 		return ErrClosed
 	}
 	if err := a.giveBack(); err != nil {
-		return fmt.Errorf("direct: give back what was freed: %w", err)
+		return fmt.Errorf("direct: return freed blocks to the device: %w", err)
 	}
 	return nil
 }
@@ -245,10 +244,11 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; "+
+			"layer.NewLeakTracker shows where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	if err := a.giveBack(); err != nil {
-		return fmt.Errorf("direct: Close: give back what was freed: %w", err)
+		return fmt.Errorf("direct: Close: return freed blocks to the device: %w", err)
 	}
 	a.closed = true
 	return nil

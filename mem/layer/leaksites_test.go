@@ -41,7 +41,7 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		const want = "; layer.NewLeakTracker tells where they were allocated"
+		const want = "; layer.NewLeakTracker shows where they were allocated"
 		if err := a.(io.Closer).Close(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Close with a live block: %v", name, err)
 		}

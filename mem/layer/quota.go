@@ -160,7 +160,7 @@ func (t *Tenant) Leave() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t.live > 0 {
-		return fmt.Errorf("layer: Tenant %s: Leave with %s allocated; layer.NewLeakTracker tells where it was allocated", t.name, bytesize.Format(t.live))
+		return fmt.Errorf("layer: Tenant %s: Leave with %s allocated; layer.NewLeakTracker shows where it was allocated", t.name, bytesize.Format(t.live))
 	}
 	if !t.left {
 		q.committed -= t.reserved

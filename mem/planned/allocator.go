@@ -224,7 +224,7 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d live blocks of the region; layer.NewLeakTracker tells where they were allocated", n)
+		return fmt.Errorf("planned: Close with %d live blocks of the region; layer.NewLeakTracker shows where they were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

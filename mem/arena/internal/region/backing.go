@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Extend makes memory stand behind [Base, end), where end is at most Base + Size. Without pages it does nothing. All or
-// nothing: the error matches driver.ErrNoMemory if there is no room for the pages that are missing.
+// Extend maps memory to all of [Base, end), where end is at most Base + Size. Without pages it does nothing. It maps
+// all missing pages or none; the error matches driver.ErrNoMemory if there is no room for them.
 func (r *Region) Extend(end driver.Pointer) error {
 	need := r.slotsTo(end)
 	have := r.ready
@@ -35,16 +35,16 @@ func (r *Region) Extend(end driver.Pointer) error {
 	return nil
 }
 
-// discard gives up pages that are mapped nowhere, and adds why to err.
+// discard drops pages that are not mapped, and adds the reason to err.
 func (r *Region) discard(pages []driver.Page, err error) error {
 	r.spare = append(r.spare, pages...)
-	_ = r.dropSpare() // what cannot be dropped is kept, and is used next
+	_ = r.dropSpare() // pages that cannot be dropped are kept and used next
 	return fmt.Errorf("region: extend by pages of %d bytes: %w", r.page, err)
 }
 
-// Trim gives back the pages that lie wholly at end or behind it. Without pages it does nothing. The caller has
-// synchronized the users of that memory. If it fails, some pages may have no addresses any more and still count in
-// Reserved; the next Extend or Trim takes care of them.
+// Trim frees the pages that lie entirely at or above end. Without pages it does nothing. The caller must have
+// synchronized the users of that memory. If it fails, some pages may be unmapped but still count in Reserved; the next
+// Extend or Trim handles them.
 func (r *Region) Trim(end driver.Pointer) error {
 	keep := r.slotsTo(end)
 	if r.vm == nil || r.lost != nil {
@@ -56,7 +56,7 @@ func (r *Region) Trim(end driver.Pointer) error {
 	return nil
 }
 
-// Reserved is the bytes of memory behind the addresses now.
+// Reserved returns the bytes of memory that are currently mapped.
 func (r *Region) Reserved() int64 {
 	if r.vm == nil {
 		return r.size
@@ -64,7 +64,7 @@ func (r *Region) Reserved() int64 {
 	return int64(r.pages) * r.page
 }
 
-// slotsTo is the number of slots that [Base, end) reaches into: 0 without pages.
+// slotsTo returns the number of slots that overlap [Base, end): 0 without pages.
 func (r *Region) slotsTo(end driver.Pointer) int {
 	if end < r.base || end > r.base+driver.Pointer(r.size) {
 		panic(fmt.Sprintf("region: the end %#x is outside [%#x, +%d)", end, r.base, r.size))
@@ -75,7 +75,7 @@ func (r *Region) slotsTo(end driver.Pointer) int {
 	return int(roundUp(int64(end-r.base), r.page) / r.page)
 }
 
-// giveBack unmaps what is mapped in the slots from keep on, and drops it.
+// giveBack unmaps and drops the pages in the slots from keep on.
 func (r *Region) giveBack(keep int) error {
 	var errs []error
 	for i := keep; i < r.ready; i++ {
@@ -97,7 +97,7 @@ func (r *Region) giveBack(keep int) error {
 	return r.dropSpare()
 }
 
-// dropSpare drops the spare pages, and keeps those for which that fails.
+// dropSpare drops the spare pages, and keeps those that cannot be dropped.
 func (r *Region) dropSpare() error {
 	var errs []error
 	kept := r.spare[:0]
@@ -112,10 +112,10 @@ func (r *Region) dropSpare() error {
 	return errors.Join(errs...)
 }
 
-// at is the address of a slot.
+// at returns the address of a slot.
 func (r *Region) at(slot int) driver.Pointer { return r.base + driver.Pointer(int64(slot)*r.page) }
 
-// place maps pages into the slots from the first on, all or none.
+// place maps pages into the slots from first on, all or none.
 func (r *Region) place(first int, pages []driver.Page) error {
 	if err := r.vm.Map(r.at(first), pages...); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (r *Region) place(first int, pages []driver.Page) error {
 	return nil
 }
 
-// take unmaps n slots from the first on and returns their pages, all or none.
+// take unmaps n slots from first on and returns their pages, all or none.
 func (r *Region) take(first, n int) ([]driver.Page, error) {
 	if err := r.vm.Unmap(r.at(first), int64(n)*r.page); err != nil {
 		return nil, err

@@ -7,11 +7,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// farShift is the shift from which a run is copied in pieces as long as the shift rather than through the bounce area,
-// which reads and writes every byte twice.
+// farShift is the shift from which a run is copied directly, in pieces as long as the shift. Shorter shifts use the
+// bounce area, which reads and writes every byte twice.
 const farShift = 32 << 20
 
-// slideAll moves by copies of the device.
+// slideAll makes the moves by copies of the device.
 func (r *Region) slideAll(s driver.Stream, moves []Move) (n int, err error) {
 	for i, m := range moves {
 		if err := r.slide(s, m); err != nil {
@@ -21,9 +21,10 @@ func (r *Region) slideAll(s driver.Stream, moves []Move) (n int, err error) {
 	return len(moves), nil
 }
 
-// slide moves one run. If a piece fails, those before it go back up in the opposite order, so that what they were
-// written over is there again. Where the device has no room for a bounce area, as it may when moving is wanted most, the
-// host's kernels move the run or, if it has none, pieces as long as the shift: slower, and without more memory.
+// slide moves one run. If a piece fails, the pieces before it are moved back in reverse order, which restores the bytes
+// that they overwrote. If the device has no room for a bounce area, which is likely when compaction is needed most, Go
+// kernels move the run, if the device has them, or otherwise copies in pieces as long as the shift. This is slower but
+// needs no memory.
 func (r *Region) slide(s driver.Stream, m Move) error {
 	shift := int64(m.From - m.To)
 	if shift >= m.Size {
@@ -58,7 +59,7 @@ func (r *Region) slide(s driver.Stream, m Move) error {
 	return nil
 }
 
-// bouncing is a copy by way of the bounce area.
+// bouncing returns a function that copies through the bounce area.
 func (r *Region) bouncing(s driver.Stream) func(dst, src driver.Pointer, n int64) error {
 	return func(dst, src driver.Pointer, n int64) error {
 		if err := s.Copy(r.bounce, src, n); err != nil {
@@ -68,7 +69,7 @@ func (r *Region) bouncing(s driver.Stream) func(dst, src driver.Pointer, n int64
 	}
 }
 
-// prepareBounce makes s the user of the bounce area.
+// prepareBounce allocates the bounce area if necessary, and makes s its user.
 func (r *Region) prepareBounce(s driver.Stream) error {
 	if r.bounce == 0 {
 		p, err := r.dev.Alloc(r.bounceSize)
@@ -80,7 +81,7 @@ func (r *Region) prepareBounce(s driver.Stream) error {
 	return r.enter(s)
 }
 
-// lose notes that the bytes of a move are neither here nor there.
+// lose records that the bytes of a move are lost.
 func (r *Region) lose(err error) error {
 	r.lost = fmt.Errorf("region: a move failed and could not be undone, its bytes are lost: %w", err)
 	return r.lost

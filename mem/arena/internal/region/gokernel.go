@@ -6,12 +6,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// On devices whose kernels are Go functions a launch saves many small copies. A long run gains nothing, and the
-// simulator, whose copies of memory that was filled or never written take no room, would have to write it out.
+// On devices with Go kernels, one launch replaces many small copies. For a long run this gains nothing. It would also
+// cost memory on the simulator, which stores filled or unwritten memory in compact form as long as it is only copied.
 const (
-	goRun    = 4 << 20   // bytes of the longest run that a Go kernel moves
-	goRuns   = 1024      // of one launch: the simulator looks through what a kernel declares at each access
-	goWindow = 256 << 10 // bytes in hand at a time
+	goRun    = 4 << 20   // length of the longest run that a Go kernel moves, in bytes
+	goRuns   = 1024      // maximum for one launch: the simulator searches them at each access
+	goWindow = 256 << 10 // bytes buffered at a time
 )
 
 // launchGo moves short runs by kernels and long ones by copies.
@@ -36,8 +36,8 @@ func (r *Region) launchGo(s driver.Stream, moves []Move) (n int, err error) {
 	return n, nil
 }
 
-// goKernel is the moving of runs, one after the other, each from its start on. A window is in hand whole before any of it
-// is written, and what that overwrites was moved before.
+// goKernel returns a kernel that moves runs one after another, each from its start. It reads a whole window before it
+// writes it; the bytes that it overwrites have been moved before.
 func goKernel(moves []Move) driver.Kernel {
 	moves = slices.Clone(moves)
 	k := driver.Kernel{Name: "region.move"}
@@ -60,7 +60,7 @@ func goKernel(moves []Move) driver.Kernel {
 	return k
 }
 
-// ranges are where moves read and write, neighbours joined.
+// ranges returns the ranges that moves read and write, with neighbours joined.
 func ranges(moves []Move) (reads, writes []driver.Range) {
 	join := func(to []driver.Range, p driver.Pointer, size int64) []driver.Range {
 		if n := len(to); n > 0 && to[n-1].Ptr+driver.Pointer(to[n-1].Size) == p {

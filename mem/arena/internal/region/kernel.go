@@ -10,21 +10,21 @@ import (
 
 //go:generate ./build.sh
 
-// movePTX is move.cu, which says how runs move. It needs devices of compute capability 7.0 (Volta) and later, whose memory
-// model has acquire and release.
+// movePTX is compiled from move.cu, which explains the algorithm. It needs devices of compute capability 7.0 (Volta)
+// and later, whose memory model has acquire and release.
 //
-// On an H200, whose own copy of 8 GiB to elsewhere does 2.11 TB/s (of contents: each byte is read and written), one run of
-// 8 GiB moves at 1.84 TB/s by 512 bytes, 1.82 by 64 KiB, 1.87 by 1 MiB, 2.02 by 32 MiB, 2.00 by its own length. So nothing
-// is left to the device's copy. Of 8 GiB in all, 1,000 runs move at 1.84 TB/s, 10,000 at 1.89, 100,000 at 1.82. To check and
-// prepare 100,000 takes the caller 0.7 ms, at times 1.2, for which shorter ones wait: of 16 KiB each they move at 1.09 TB/s,
-// of 4 KiB at 0.43.
+// The device copy of an H200 copies 8 GiB to another address at 2.11 TB/s (of contents: each byte is read and written).
+// The kernel moves one run of 8 GiB at 1.84 TB/s by 512 bytes, 1.82 by 64 KiB, 1.87 by 1 MiB, 2.02 by 32 MiB, and 2.00
+// by its own length. So all moves use the kernel. It moves 8 GiB in 1,000 runs at 1.84 TB/s, in 10,000 at 1.89, in
+// 100,000 at 1.82. Checking and preparing 100,000 runs takes the caller 0.7 ms, sometimes 1.2, which limits short runs:
+// runs of 16 KiB each move at 1.09 TB/s, runs of 4 KiB at 0.43.
 //
 // Measure with: go test -tags gpu -run '^$' -bench GPUMove ./mem/arena/internal/region
 //
 //go:embed move.ptx
 var movePTX []byte
 
-// What move.cu has as constants.
+// Constants of move.cu.
 const (
 	chunkGrains = 64
 	threads     = 256
@@ -33,38 +33,38 @@ const (
 	placeBytes  = 8
 )
 
-// The kernel's area, in bytes from its start: the ticket, the flags, the rows, the places of the chunks.
+// The layout of the kernel's area, in bytes from its start: the ticket, the flags, the rows, the places of the chunks.
 const (
 	flagsAt = 256
 	rowsAt  = flagsAt + 4*ringFlags
 )
 
-// fewRows are searched by each block that moves: that takes less time than a launch of indexRuns.
+// Up to fewRows rows are searched by each moving block, which takes less time than a launch of indexRuns.
 const fewRows = 8
 
-// A list of more than mostRows takes several launches. So does one of more than soonRows: the device works on its first part
-// while the rest is packed, and that part is as long as it takes for neither to wait for the other. A launch more costs the
-// device 26 us; soonRows are packed and copied in as many.
+// A list of more than mostRows rows needs several launches. A list of more than soonRows rows also uses two: the device
+// processes the first part while the rest is packed, and the first part is just long enough that neither waits for the
+// other. An additional launch costs the device 26 us; soonRows rows are packed and copied in the same time.
 const (
 	mostRows  = 128 << 10
 	soonRows  = 4096
-	soonBytes = 12 << 10 // move in the time in which a row is packed and copied, on a slow host
+	soonBytes = 12 << 10 // bytes moved in the time in which a slow host packs and copies a row
 )
 
-// A kernel is the compiled code that moves, and what it needs on the device.
+// A kernel is the compiled code with its memory on the device.
 type kernel struct {
 	module   driver.Module // nil once closed
 	index    driver.Function
 	move     driver.Function
 	area     driver.Pointer // 0 if there is none
-	rows     int            // as many runs go in one launch
+	rows     int            // maximum number of runs of a launch
 	placesAt driver.Pointer // in the area
-	zeroed   bool           // the ticket and the flags are
-	chunks   uint64         // that all launches have moved: what the ticket will be
-	table    []byte         // the rows of the launch that is being prepared
+	zeroed   bool           // the ticket and the flags are zeroed
+	chunks   uint64         // number of chunks moved by all launches: the next value of the ticket
+	table    []byte         // the rows of the next launch
 }
 
-// loadKernel finds out what kernels the device runs, and prepares the compiled ones.
+// loadKernel determines the kind of the device's kernels, and loads the compiled one.
 func (r *Region) loadKernel() error {
 	kernels := r.dev.Kernels()
 	if c := r.dev.Info().Compute; kernels == nil || 0 < c && c < 70 || r.size >= Grain<<32 {
@@ -94,14 +94,16 @@ func (r *Region) loadKernel() error {
 	return err
 }
 
-// rowsFor returns how many runs go in one launch in a region of so many bytes, and where the places of chunks are after them.
+// rowsFor returns the maximum number of runs of a launch in a region of size bytes, and the address of the places of
+// chunks.
 func rowsFor(size int64) (rows int, placesAt driver.Pointer) {
 	grains := size / Grain
 	rows = int(min(grains, max(grains/8, 16<<10), mostRows))
 	return rows, rowsAt + driver.Pointer(rows)*rowBytes
 }
 
-// Beside returns the bytes that a region of so many takes of the device beside its own from Open on, at most: the kernel's area.
+// Beside returns the maximum number of bytes that Open allocates in addition to a region of size bytes: the kernel's
+// area.
 func Beside(size int64) int64 {
 	_, placesAt := rowsFor(size)
 	return int64(placesAt) + (size/Grain/chunkGrains+2)*placeBytes
@@ -122,7 +124,7 @@ func (k *kernel) close(dev driver.Device) error {
 	return errors.Join(errs[:]...)
 }
 
-// launch moves runs by the compiled kernel. A launch that fails has moved nothing.
+// launch moves runs with the compiled kernel. A launch that fails has moved nothing.
 func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	if len(moves) == 0 {
 		return 0, nil
@@ -140,7 +142,7 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	}
 	most := k.rows
 	if rows := int64(len(moves)); rows > soonRows {
-		size := int64(moves[rows-1].To - moves[0].To) // holes count, too: the part is not much too short then
+		size := int64(moves[rows-1].To - moves[0].To) // includes holes, so the part is hardly too short
 		most = min(most, int(max(1, rows/(1+size/(rows*soonBytes)))))
 	}
 	for n < len(moves) {
@@ -154,8 +156,8 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	return n, nil
 }
 
-// launchPacked launches the kernels for the runs that are in the table. Where they come from and go to is declared as a
-// whole, with what lies in between: devices that run compiled code look at none of it.
+// launchPacked launches the kernels for the runs in the table. It declares the sources and destinations as one range
+// each; devices with compiled kernels ignore the declaration.
 func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) error {
 	k, n := r.kernel, len(r.kernel.table)/rowBytes
 	rows, places := k.area+rowsAt, k.area+k.placesAt
@@ -194,15 +196,15 @@ func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) erro
 	return nil
 }
 
-// pack writes as many moves as go into so many rows to the table: the first of a run's grains among all, where that goes
-// and comes from in grains from the base, and their number. Runs that follow each other at both ends are one. It returns
-// the number of moves and that of grains.
+// pack writes moves to the table, up to the given number of rows. A row has the index of the run's first grain among
+// all, its destination and source in grains from the base, and the number of grains. Adjacent runs are joined. It
+// returns the number of moves and the number of grains.
 func (k *kernel) pack(base driver.Pointer, moves []Move, rows int) (n int, grains uint32) {
 	if need := min(k.rows, len(moves)) * rowBytes; cap(k.table) < need {
 		k.table = make([]byte, need)
 	}
 	table, used := k.table[:cap(k.table)], 0
-	var to, from driver.Pointer // behind the last run
+	var to, from driver.Pointer // the ends of the last run
 	for i := range moves {
 		m := &moves[i]
 		size := uint32(uint64(m.Size) / Grain)

@@ -6,22 +6,21 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Move is a run of bytes that slides from From down to To. Addresses, counted from Base, and sizes are multiples of
+// A Move is a run of bytes that slides from From down to To. Sizes, and addresses relative to Base, are multiples of
 // Grain.
 type Move struct {
 	To, From driver.Pointer
 	Size     int64
 }
 
-// Move moves runs of bytes, in stream order on s: when all that was queued on s before is done, and before all that is
-// queued later. The moves ascend, and the ranges that they go to do not overlap, nor do those that they come from; a To
-// range may overlap From ranges at or above it, and the bytes that were there are moved in time. There is memory behind all
-// of them. What else stood in the To ranges is overwritten, and the rest of the From ranges has undefined contents
-// afterwards. It panics if the list breaks one of these rules.
+// Move moves runs of bytes, in stream order on s. The moves must be ascending. The destinations must not overlap each
+// other, nor the sources; a destination may overlap sources at or above it, whose bytes are moved before they are
+// overwritten. All ranges must have memory. Other bytes in the destinations are overwritten, and the rest of the
+// sources has undefined contents afterwards. Move panics if the list breaks one of these rules.
 //
-// If it fails, moves[:n] are done or queued and the others untouched. It queues and returns, but with pages that are mapped
-// elsewhere it waits for s, and what other streams do with the memory has to be over when s gets there. It keeps nothing of
-// moves.
+// If it fails, moves[:n] are done or queued, and the others have no effect. Move queues the work and returns, unless it
+// remaps pages: then it waits for s, and other streams must have finished with the memory when s reaches the move. It
+// does not keep moves.
 func (r *Region) Move(s driver.Stream, moves []Move) (n int, err error) {
 	r.validate(moves)
 	if r.lost != nil {
@@ -45,7 +44,7 @@ func (r *Region) Move(s driver.Stream, moves []Move) (n int, err error) {
 	return n + done, err
 }
 
-// copyAll moves without mapping anything.
+// copyAll makes the moves without remapping.
 func (r *Region) copyAll(s driver.Stream, moves []Move) (n int, err error) {
 	switch {
 	case r.kernel != nil:
@@ -56,7 +55,7 @@ func (r *Region) copyAll(s driver.Stream, moves []Move) (n int, err error) {
 	return r.slideAll(s, moves)
 }
 
-// validate panics on a list that is not one of moves within the region.
+// validate panics if the list of moves is invalid.
 func (r *Region) validate(moves []Move) {
 	to, from := r.base, r.base
 	end := r.base + driver.Pointer(r.size)

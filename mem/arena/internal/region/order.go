@@ -6,12 +6,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A user is the stream that used the region's areas last, and the point behind that use. Work of another stream on them
-// waits for it.
+// A user is the stream that last used the region's areas, with a mark after that use. Work of another stream on the
+// areas waits for it.
 type user struct {
 	stream driver.Stream
 	mark   driver.Mark
-	err    error // why there is no mark: it is asked for again when it is needed
+	err    error // why there is no mark; it is taken again when needed
 }
 
 // enter makes s wait until the areas are no longer used by another stream.
@@ -32,7 +32,7 @@ func (r *Region) enter(s driver.Stream) error {
 	return s.WaitFor(u.stream, u.mark)
 }
 
-// leave notes that work on the areas was queued on s.
+// leave records that work on the areas was queued on s.
 func (r *Region) leave(s driver.Stream) {
 	mark, err := s.Mark()
 	r.last = user{s, mark, err}

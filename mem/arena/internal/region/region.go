@@ -1,38 +1,39 @@
-// Package region is the memory under an arena: one range of addresses with memory behind it, and the moving of bytes
-// within it towards its start.
+// Package region provides the memory of an arena: one range of addresses with memory, and moves of bytes within it
+// towards its start.
 //
 // # Data structures
 //
-// Without pages a region is one block of Device.Alloc, and nothing but moving happens here. With pages it is a
-// reservation of addresses; slot i of it is the addresses [Base + i*Page, Base + (i+1)*Page), and memory stands behind
-// a prefix of the slots (backing.go). Beside the region lie areas of its own, which count in neither Size nor Reserved:
-// the tables of compiled kernels, from Open on (17 KiB and a 4096th part of Size, and for runs a 256th part, at least
-// 256 KiB or, where that is less, a 32nd part, at most 2 MiB), and the bounce area, from the first move that needs it.
+// Without pages a region is one block of Device.Alloc, and this package only moves bytes in it. With pages it is a
+// reservation of addresses. Slot i is the addresses [Base + i*Page, Base + (i+1)*Page), and a prefix of the slots has
+// memory (backing.go). A region allocates additional areas, which count in neither Size nor Reserved. Open allocates
+// the tables of compiled kernels: 17 KiB plus Size/4096, and for the runs Size/256, but at least the smaller of 256 KiB
+// and Size/32, and at most 2 MiB. The first move that needs it allocates the bounce area.
 //
 // # Moving
 //
-// A list of moves slides runs of bytes down, in ascending order. Three ways do it, each in a file of its own:
+// A list of moves slides runs of bytes down, in ascending order. There are three methods, each in a file of its own:
 //
-//   - kernel.go, move.cu: where compiled code runs, one launch for up to 131,072 runs. A block of threads has a chunk of
-//     the bytes in registers before anything is written over them: each byte is read once and written once, whatever the
-//     shift.
-//   - gokernel.go: where kernels are Go functions, the same for many small runs; runs over 4 MiB take the next way.
-//   - copies.go: copies by the device, in pieces as long as the shift where that is 32 MiB or more, and through the bounce
-//     area where it is less. The idea and the figure are those of BMEngine's memory_move.
+//   - kernel.go, move.cu: on devices with compiled kernels, one launch for up to 131,072 runs. A block of threads reads
+//     a chunk of bytes into registers before the chunk is overwritten, so each byte is read once and written once,
+//     whatever the shift.
+//   - gokernel.go: on devices with Go kernels, the same for many small runs; runs over 4 MiB use the next method.
+//   - copies.go: copies by the device, in pieces as long as the shift if it is 32 MiB or more, and otherwise through
+//     the bounce area. The idea and the figure are those of BMEngine's memory_move.
 //
-// With pages of 128 MiB and more, whole pages whose shift is a multiple of the page are mapped elsewhere instead of
-// copied (remap.go).
+// With pages of 128 MiB and more, whole pages whose shift is a multiple of the page are remapped instead of copied
+// (remap.go).
 //
 // # Invariants
 //
-//   - Slots with memory come first, none between them is without, unless lost is set.
-//   - A page is in one slot, or in spare: never in both, never in none until it is dropped.
-//   - After a Move that failed after n moves, bytes and memory are as though it had been asked for those n alone. What is
-//     half done is undone. If that fails too, the bytes of one move are lost: the region says so for good (lost).
-//   - The areas are used in stream order, also by one stream after another (order.go).
+//   - The slots with memory are a prefix of all slots, unless lost is set.
+//   - Until it is dropped, a page is either in exactly one slot or in spare.
+//   - After a Move that failed after n moves, bytes and mappings are as if only those n moves had been requested: a
+//     partial move is undone. If undoing fails, too, the bytes of one move are lost, and all later calls return that
+//     error (lost).
+//   - The areas are used in stream order, even by several streams (order.go).
 //
-// One goroutine at a time uses a Region: it has no lock. It knows no blocks, places nothing, and does not know which
-// streams use the memory: the caller of Move has made s wait for them.
+// A Region has no lock and must be used by one goroutine at a time. It has no notion of blocks and does not know which
+// streams use the memory: the caller of Move must make s wait for them.
 package region
 
 import (
@@ -44,49 +45,48 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
-// Grain is what addresses and sizes of moves are multiples of, in bytes, counted from Base.
+// Grain is the granularity in bytes of sizes and of addresses of moves, relative to Base.
 const Grain = 512
 
-// Options says what Open makes.
+// Options are the options of Open.
 type Options struct {
 	Size int64 // bytes of addresses, positive; rounded up to a multiple of Grain, and of Page
 	Page int64 // bytes of a page, a multiple of the device's granularity; 0: one block of Device.Alloc
 
-	// At, if not zero, is memory of Size bytes that is the caller's and stays so. No kernel is compiled for it: what
-	// moves there is copied.
+	// At, if not zero, is memory of Size bytes that the caller owns. No kernel is compiled for it; moves are copies.
 	At driver.Pointer
 
-	Bounce int64 // bytes of the bounce area at most; 0: a sixteenth of Size, at least 64 KiB and at most 64 MiB
+	Bounce int64 // maximum size of the bounce area; 0: a sixteenth of Size, at least 64 KiB and at most 64 MiB
 }
 
-// A Region is a range of addresses and the memory behind it.
+// A Region is a range of addresses with its memory.
 type Region struct {
 	dev     driver.Device
 	base    driver.Pointer
 	size    int64
-	foreign bool // the memory is another's
-	last    user // of the areas
+	foreign bool // the memory belongs to the caller (Options.At)
+	last    user // last user of the areas
 
 	// With pages.
-	vm    *peers.Memory // nil without
+	vm    *peers.Memory // nil without pages
 	page  int64
-	slots []driver.Page // by position, as far as any ever had memory; a zero ID where nothing is mapped
-	ready int           // slots with memory, from the first on
-	pages int           // created and not dropped
-	spare []driver.Page // mapped nowhere: kept because giving them back failed
-	lost  error         // what could not be undone, for good
+	slots []driver.Page // by slot, up to the highest ever mapped; a zero ID where no page is mapped
+	ready int           // number of slots with memory
+	pages int           // number of pages that exist
+	spare []driver.Page // unmapped pages that could not be dropped
+	lost  error         // the error of a move that could not be undone
 
 	// How bytes are moved.
-	remapFrom  int64 // bytes of a page from which remapping is cheaper than copying
+	remapFrom  int64 // page size from which remapping is cheaper than copying
 	kernel     *kernel
 	goKernels  bool
-	bounce     driver.Pointer // 0 until it is needed
+	bounce     driver.Pointer // 0 until needed
 	bounceSize int64
 }
 
 // Open makes a region on dev. Without pages it has all its memory at once, and with pages none (see Extend). The error
 // matches driver.ErrNoMemory if there is no room, driver.ErrUnsupported if pages are asked for and the device has none,
-// and driver.ErrInvalid if their size is no multiple of its granularity. It panics on a size that is not positive.
+// and driver.ErrInvalid if their size is not a multiple of its granularity. It panics if the size is not positive.
 func Open(dev driver.Device, o Options) (*Region, error) {
 	if o.Size <= 0 || o.Page < 0 || o.Bounce < 0 || o.At != 0 && o.Page > 0 {
 		panic(fmt.Sprintf("region: Open of %d bytes with pages of %d and a bounce area of %d", o.Size, o.Page, o.Bounce))
@@ -113,10 +113,10 @@ func Open(dev driver.Device, o Options) (*Region, error) {
 	return r, nil
 }
 
-// reserve gets the addresses of a region with pages.
+// reserve reserves the addresses of a region with pages.
 func (r *Region) reserve() error {
 	if r.vm = peers.Of(r.dev); r.vm == nil {
-		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported, Detail: "pages on a device without"}
+		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported, Detail: "pages on a device without virtual memory"}
 	}
 	if g := r.dev.Info().Granularity; r.page%g != 0 {
 		detail := fmt.Sprintf("pages of %d bytes are not a multiple of the granularity, %s", r.page, bytesize.Exact(g))
@@ -128,8 +128,7 @@ func (r *Region) reserve() error {
 	return err
 }
 
-// AddPeer lets work on dev use the region's pages, those that it has and those that it will get. Without pages it does
-// nothing.
+// AddPeer lets work on dev use the region's present and future pages. Without pages it does nothing.
 func (r *Region) AddPeer(dev driver.Device) error {
 	if r.vm == nil {
 		return nil
@@ -137,7 +136,7 @@ func (r *Region) AddPeer(dev driver.Device) error {
 	return r.vm.Add(dev)
 }
 
-// ExportPages returns the descriptors of the pages behind some of the region: see peers.Memory.Export. Without pages
+// ExportPages returns the descriptors of the pages of a part of the region: see peers.Memory.Export. Without pages
 // there are none.
 func (r *Region) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if r.vm == nil {
@@ -146,15 +145,15 @@ func (r *Region) ExportPages(p driver.Pointer, size int64) (base driver.Pointer,
 	return r.vm.Export(p, size)
 }
 
-// Base is the first address.
+// Base returns the first address.
 func (r *Region) Base() driver.Pointer { return r.base }
 
-// Size is the bytes of addresses, a multiple of Grain: with pages also of places that have no memory yet.
+// Size returns the number of bytes of addresses, a multiple of Grain. With pages it includes addresses without memory.
 func (r *Region) Size() int64 { return r.size }
 
-// Close frees everything. The caller has synchronized the users of the memory: with pages, Close does not wait for
-// queued work. What cannot be given back stays, the error says why, and Close may be called again. A region that is
-// closed has no addresses.
+// Close frees all memory. The caller must have synchronized the users of the memory, because with pages Close does not
+// wait for queued work. If memory cannot be freed, the error has the reason, and Close may be called again. A closed
+// region has no addresses.
 func (r *Region) Close() error {
 	var errs []error
 	note := func(err error) bool {

@@ -10,14 +10,15 @@ import (
 
 // remapFrom is the page size, in bytes, from which remapping is cheaper than copying.
 //
-// On an H200 it takes 40 to 50 us for each page of a long run (25 of them for access, 15 for unmapping), whatever its size
-// up to 256 MiB, and 80 us for one that goes alone, since the page that was in its way moves too. Copying takes 0.5 us a
-// MiB. Measured, 8 GiB down by one page: pages of 2 MiB 180 ms, 32 MiB 10.2, 64 MiB 5.5, 128 MiB 2.8, 256 MiB 1.6; copied 4.3
-// ms. One page of 128 MiB alone: 80 us, copied 91. And the caller waits, while a copy is queued in 10 us.
+// On an H200 remapping takes 40 to 50 us for each page of a long run (25 of them for access, 15 for unmapping),
+// whatever its size up to 256 MiB, and 80 us for a single page, because the page at the destination moves, too. Copying
+// takes 0.5 us for each MiB. Moving 8 GiB down by one page took 180 ms with pages of 2 MiB, 10.2 with 32 MiB, 5.5 with
+// 64 MiB, 2.8 with 128 MiB and 1.6 with 256 MiB; copying took 4.3 ms. A single page of 128 MiB took 80 us, or 91 by
+// copying. The caller waits for remapping, while a copy is queued in 10 us.
 const remapFrom = 128 << 20
 
-// A pageMove is whole pages that go down by whole pages: n slots from first+by on go to those from first on, and the pages
-// that stood there to the slots that become free.
+// A pageMove moves whole pages down by whole pages: the pages of the n slots from first+by on move to the slots from
+// first on, and the pages that were there move to the slots that become free.
 type pageMove struct{ first, n, by int }
 
 // pageMoveOf returns the whole pages within a move, if there are any and remapping is faster than copying.
@@ -31,9 +32,9 @@ func (r *Region) pageMoveOf(m Move) (pageMove, bool) {
 	return pageMove{int(first), int(end - first), int(shift / r.page)}, end > first
 }
 
-// remap moves one run: the bytes before the first whole page are copied, the pages mapped, the bytes behind the last
-// whole page copied. The first copy goes where nothing is that matters, since it is shorter than the shift; the last is the
-// last that can fail. So to undo it is to map the pages back.
+// remap moves one run: it copies the bytes before the first whole page, remaps the pages, and copies the bytes after
+// the last whole page. The first copy overwrites no needed bytes, because it is shorter than the shift, and the last
+// copy is the last step. So mapping the pages back undoes the move.
 func (r *Region) remap(s driver.Stream, m Move, t pageMove) error {
 	start, end := r.at(t.first), r.at(t.first+t.n)
 	shift := m.From - m.To
@@ -60,7 +61,7 @@ func (r *Region) remap(s driver.Stream, m Move, t pageMove) error {
 	return nil
 }
 
-// A pageRun is pages in consecutive slots.
+// A pageRun is a list of pages in consecutive slots.
 type pageRun struct {
 	first int
 	pages []driver.Page
@@ -68,7 +69,7 @@ type pageRun struct {
 
 // pageRuns returns the runs that a move changes, before and after it.
 func (r *Region) pageRuns(t pageMove) (before, after []pageRun) {
-	if t.by <= t.n { // where they go and where they come from is one run, which rotates
+	if t.by <= t.n { // sources and destinations form one run, which is rotated
 		was := slices.Clone(r.slots[t.first : t.first+t.n+t.by])
 		is := slices.Concat(was[t.by:], was[:t.by])
 		return []pageRun{{t.first, was}}, []pageRun{{t.first, is}}
@@ -78,7 +79,8 @@ func (r *Region) pageRuns(t pageMove) (before, after []pageRun) {
 	return []pageRun{{low, a}, {high, b}}, []pageRun{{low, b}, {high, a}}
 }
 
-// replace maps the pages of the rows before as the rows after, which are the same slots. If it fails they are as before.
+// replace maps the pages of the rows before as the rows after, in the same slots. If it fails, the mapping is
+// unchanged.
 func (r *Region) replace(before, after []pageRun) error {
 	for i, old := range before {
 		if _, err := r.take(old.first, len(old.pages)); err != nil {
@@ -93,8 +95,8 @@ func (r *Region) replace(before, after []pageRun) error {
 	return nil
 }
 
-// restore takes the rows placed away again and maps the rows before. The pages that stay without a slot because that
-// fails too are spare, for Close to find.
+// restore unmaps the rows placed and maps the rows before. If that fails, too, pages without a slot become spare, so
+// that Close frees them.
 func (r *Region) restore(cause error, placed, before []pageRun) error {
 	for _, p := range placed {
 		if _, err := r.take(p.first, len(p.pages)); err != nil {
