@@ -17,11 +17,11 @@ import (
 // MiB.
 const (
 	maxWorkers   = 8
-	workerBytes  = 1 << 20   // of a copy are worth one more worker
-	workerPieces = 2         // for each worker, so that the device starts early and workers end together
-	pieceBytes   = 128 << 10 // of the shortest piece: a call to queue one takes about as long as to copy it
-	singleBytes  = 512 << 10 // of the longest CopyIn through one area, with one event for all pieces
-	ahead        = 3         // pieces that a worker of CopyOut has queued
+	workerBytes  = 1 << 20   // bytes of a copy for each worker
+	workerPieces = 2         // pieces for each worker, so that the device starts early and the workers end together
+	pieceBytes   = 128 << 10 // the shortest piece: queueing it takes about as long as copying it
+	singleBytes  = 512 << 10 // the longest CopyIn through one area, with one event for all pieces
+	ahead        = 3         // queued pieces of a worker of CopyOut
 )
 
 // copyInLong copies piece by piece.
@@ -66,7 +66,7 @@ func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
 }
 
 // copyOutLong copies piece by piece. Each worker has some pieces queued while it copies another. The other workers are
-// woken when the first piece is there, and so never wait for the work before the copy.
+// woken when the first piece has arrived, so they never wait for work before the copy.
 func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error {
 	g := s.d.staged()
 	first, r := g.areas.take(s.handle)
@@ -103,7 +103,7 @@ func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error 
 	return c.run(first)
 }
 
-// pieces are the parts of a copy that workers take one by one. Safe for concurrent use.
+// pieces hands out the parts of a copy to workers. Safe for concurrent use.
 type pieces struct {
 	total, size int // bytes
 	n           int
@@ -129,28 +129,28 @@ func (c *pieces) next() (start, end int, ok bool) {
 	return start, min(start+c.size, c.total), true
 }
 
-// stop leaves none.
+// stop discards the remaining pieces.
 func (c *pieces) stop() { c.started.Store(int64(c.n)) }
 
-// A longCopy is a copy in pieces. The caller copies from the beginning; other workers, goroutines with a thread, join it
-// when they have woken, which takes as long as to copy some hundred KiB. A worker that wakes when there is nothing left
-// to do touches nothing: the copy is over then, and perhaps the device closed.
+// A longCopy is a copy in pieces. The caller starts copying at once. Other workers, which are goroutines with a thread,
+// join when they have woken, which takes as long as copying some hundred KiB. A worker that wakes after the copy is
+// complete accesses nothing, because the device may be closed by then.
 type longCopy struct {
 	pieces
 	s       *stream
 	call    string
 	workers int
-	do      func(*longCopy, *copier) error // one worker's part, until no piece is left or it has no area
+	do      func(*longCopy, *copier) error // the work of one worker, until no piece is left or it has no area
 
-	begun   bool         // the other workers were started; the caller's own
+	begun   bool         // the other workers were started; used by the caller only
 	arrived sync.Once    // a worker waited for the work before the copy
-	held    atomic.Int64 // areas
-	working atomic.Int64 // other workers that copy; plus over when the caller waits for them to end
+	held    atomic.Int64 // number of areas in use
+	working atomic.Int64 // number of other copying workers; plus over when the caller waits for them
 	ended   chan struct{}
 	failed  atomic.Pointer[error]
 }
 
-// over is added to longCopy.working when no worker may begin any more.
+// over is added to longCopy.working when no more workers may begin.
 const over = -1 << 32
 
 func newLongCopy(s *stream, call string, total int, do func(*longCopy, *copier) error) *longCopy {
@@ -171,8 +171,8 @@ func (c *longCopy) start() {
 	}
 }
 
-// run does the caller's part, which starts with an area, and waits for the workers that have joined. It returns one of
-// their errors.
+// run runs the caller's worker, beginning with area first, and waits for the workers that have joined. It returns one
+// of their errors.
 func (c *longCopy) run(first *area) error {
 	c.held.Add(1)
 	c.copyPieces(first)
@@ -185,7 +185,7 @@ func (c *longCopy) run(first *area) error {
 	return nil
 }
 
-// join is one more copier.
+// join runs another worker.
 func (c *longCopy) join() {
 	for {
 		n := c.working.Load()
@@ -196,7 +196,7 @@ func (c *longCopy) join() {
 			break
 		}
 	}
-	// The device stays open: the caller entered it, and waits.
+	// The device stays open, because the caller has entered it and waits.
 	if r := c.s.d.push(); r != cu.Success {
 		c.fail(c.s.d.fail(c.call, r, "make the context of device %d current", c.s.d.info.Ordinal))
 	} else {
@@ -217,13 +217,13 @@ func (c *longCopy) copyPieces(areas ...*area) {
 	c.s.d.staged().areas.give(l.areas...)
 }
 
-// fail notes the first error; no new pieces are begun.
+// fail records the first error. No more pieces are begun.
 func (c *longCopy) fail(err error) {
 	c.stop()
 	c.failed.CompareAndSwap(nil, &err)
 }
 
-// more returns an area, unless none is idle or the copy has its share.
+// more returns an idle area, or nil if there is none or the copy already has its share.
 func (c *longCopy) more() *area {
 	if c.held.Add(1) <= areaShare {
 		if a := c.s.d.staged().areas.more(); a != nil {
@@ -234,8 +234,8 @@ func (c *longCopy) more() *area {
 	return nil
 }
 
-// await waits until the device does not use a, which may be behind work that was queued before the copy. If it does not
-// come soon, one worker waits in libcuda, which spins, and the others for that worker.
+// await waits until the device no longer uses a. It may have to wait for work that was queued before the copy. If that
+// takes long, one worker waits in libcuda, which spins, and the others wait for that worker.
 func (c *longCopy) await(a *area) cu.Result {
 	p := &c.s.d.staged().areas
 	r := p.ask(a, p.polls)
@@ -246,13 +246,13 @@ func (c *longCopy) await(a *area) cu.Result {
 	if r != cu.NotReady {
 		return r
 	}
-	return p.await(a) // if a worker waited, for no more than pieces under way
+	return p.await(a) // if a worker has waited, only pieces of this copy are left
 }
 
-// A copier has the areas of one goroutine, the least recently used first.
+// A copier holds the areas of one goroutine, the least recently used first.
 type copier struct{ areas []*area }
 
-// acquire gets n areas, or returns false.
+// acquire acquires n areas, or returns false.
 func (l *copier) acquire(c *longCopy, n int) bool {
 	for len(l.areas) < n {
 		a := c.more()
@@ -264,9 +264,9 @@ func (l *copier) acquire(c *longCopy, n int) bool {
 	return true
 }
 
-// nextFree returns the first area of a copier that has some, when the device does not use it: the one used longest ago,
-// if the device is done with that or soon will be, so that few areas are used, and they stay in the processor's cache.
-// Otherwise it takes another one, and waits only if there is none.
+// nextFree returns an area that the device does not use, as the first area of the copier. It prefers the least recently
+// used area if the device is done with it or soon will be, so that few areas are used and they stay in the processor's
+// cache. Otherwise it takes another area, and waits only if there is none.
 func (l *copier) nextFree(c *longCopy) (*area, cu.Result) {
 	if r := c.s.d.staged().areas.ask(l.areas[0], 1); r != cu.NotReady {
 		return l.areas[0], r
@@ -278,7 +278,7 @@ func (l *copier) nextFree(c *longCopy) (*area, cu.Result) {
 	return l.areas[0], c.await(l.areas[0])
 }
 
-// rotate moves the first area, which was just used, to the end.
+// rotate moves the first area, which has just been used, to the end.
 func (l *copier) rotate() {
 	a := l.areas[0]
 	copy(l.areas, l.areas[1:])

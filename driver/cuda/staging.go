@@ -11,33 +11,32 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Copies between ordinary memory and the device go through page-locked areas, which the device reads and writes by
-// itself. The driver has such areas too, but fills them with one core, at a fifth to a third of the link's speed, and
-// all it promises of asynchronous copies from ordinary memory is that they "may" be done with the source when they
-// return. Here several cores fill and empty areas while the device moves others, and no address of Go's memory outlives
-// a call.
+// Copies between ordinary memory and the device use page-locked areas, which the device reads and writes by itself. The
+// driver has such areas, too, but fills them with one core, at a fifth to a third of the link's speed. Its
+// documentation says only that an asynchronous copy from ordinary memory "may" be done with the source when the call
+// returns. Here several cores fill and empty areas while the device copies others, and no address of Go memory is used
+// after a call.
 //
-// There are two pools for a device. Areas (2 MiB) serve long copies: a copy is split into pieces, and its workers take
-// each time the next piece and an area for it (pieces.go). Slots (64 KiB) serve short ones: a stream keeps one open and
-// fills it copy by copy, so that many short copies can be on their way behind work that takes long, for one driver call
-// each.
+// A device has two pools. Areas (2 MiB) serve long copies: a copy is split into pieces, and each of its workers
+// repeatedly takes the next piece and an area for it (pieces.go). Slots (64 KiB) serve short copies: a stream keeps one
+// slot open and fills it copy by copy. So many short copies can be queued behind long work, with one driver call each.
 //
-// An area is idle (nothing uses its memory), held (by a copy, or open on a stream) or pending (given back, but the
-// device may still use it: an event recorded after that use says until when). Pending areas are not watched: the caller
-// that takes some looks which have passed. One that is pending on the taker's own stream is as good as idle, since that
-// stream comes to it first. Of the idle ones the one given back last is taken, since it is likeliest to be in a
+// An area is idle (its memory is not in use), held (by a copy, or open on a stream) or pending (returned, but the
+// device may still use it until an event recorded after that use). Pending areas are not monitored: a caller that takes
+// an area checks their events. An area that is pending on the taker's own stream counts as idle, because the stream
+// completes that use first. The idle area that was returned last is taken first, because it is most likely in a
 // processor's cache.
 //
-// A copy waits for its first area if it must, and then only takes what is there. So the holder of areas gives them back
-// once the device has done what was queued before, and waiting for an area waits for no more than that. Invariant:
-// idle + pending + held = made <= limit.
+// A copy waits only for its first area, and takes more only if they are idle. So a holder of areas returns them when
+// the device has completed the work queued before, and a wait for an area lasts no longer than that. Invariant: idle +
+// pending + held = made <= limit.
 //
-// Who waits for an event spins, since an interrupt costs a copy of 4 MiB or more 5 to 45 % of its time (H200). What may
-// take long is the work queued before a copy: one thread of the copy waits for that, as in cuStreamSynchronize, and its
-// other workers wait only for pieces under way.
+// Waits for events spin, because an interrupt costs a copy of 4 MiB or more 5 to 45 % of its time (H200). Work queued
+// before a copy may take long: one thread of the copy waits for it, as in cuStreamSynchronize, and the other workers
+// wait only for pieces of the copy.
 //
-// GB/s on an NVIDIA H200 with 16 cores, whose link does 55, until the copy is done, and with one call of libcuda
-// instead:
+// GB/s until the copy is done, on an NVIDIA H200 with 16 cores and a link of 55 GB/s, and the same with one call of
+// libcuda instead:
 //
 //	                  128 KiB  1 MiB  2 MiB  4 MiB  16 MiB  64 MiB  256 MiB  1 GiB
 //	in                    7.1   15.9   13.8   17.6    16.9    32.1     44.1   48.5
@@ -47,28 +46,28 @@ import (
 //
 // Measure with: go test -tags gpu -run '^$' -bench Copy ./driver/cuda
 //
-// Locks: a pool's mu comes after a stream's; libcuda is called with it held, but does not wait then.
+// Locks: a pool's mu is taken after a stream's. libcuda is called with it held, but only for calls that do not wait.
 //
-// Where no page-locked memory is to be had, the driver's own way is taken (copyInPlace).
+// If page-locked memory cannot be allocated, the driver's own method is used (copyInPlace).
 
-// The sizes of the pools, in bytes and in number.
+// The sizes of the pools, in bytes and in number of areas.
 const (
 	slotBytes = 64 << 10
 	slotLimit = 256
 	areaBytes = 2 << 20
 	areaLimit = 32
-	areaShare = areaLimit / 2 // for one copy at most, so that another need not wait for it
+	areaShare = areaLimit / 2 // maximum for one copy, so that others need not wait for it
 )
 
-// A staging is a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
+// A staging holds a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
 // call.
 type staging struct {
-	workers int // goroutines that copy at once, for one copy
+	workers int // maximum number of goroutines of one copy
 	slots   pool
 	areas   pool
 }
 
-// init makes a staging without memory, which copies with that many goroutines at once; 0 stands for as many as help.
+// init makes a staging without memory that copies with up to workers goroutines; 0 means as many as are useful.
 func (g *staging) init(lib *cu.Lib, workers int) {
 	if workers == 0 {
 		workers = min(runtime.GOMAXPROCS(0), maxWorkers)
@@ -79,7 +78,7 @@ func (g *staging) init(lib *cu.Lib, workers int) {
 	g.areas.waits = true
 }
 
-// close gives the memory back. The device must have done all work, and no copy be under way.
+// close frees the memory. The device must have completed all work, and no copy may be in progress.
 func (g *staging) close() cu.Result {
 	r := g.slots.close()
 	if e := g.areas.close(); r == cu.Success {
@@ -88,36 +87,36 @@ func (g *staging) close() cu.Result {
 	return r
 }
 
-// An area is page-locked memory. The caller that took it from its pool owns it until it is given back.
+// An area is page-locked memory. The caller that takes it from its pool owns it until it returns it.
 type area struct {
 	memory []byte // outside Go's heap
 	used   int    // bytes of memory taken by short copies
-	lost   bool   // it is unknown until when the device uses it
+	lost   bool   // it is unknown how long the device uses it
 
-	start, end int // of the piece in it, as offsets in a copy's bytes
+	start, end int // of its piece, as offsets in the bytes of the copy
 
-	event   cu.Event  // of its own; waiting for it spins
-	pending bool      // the event was recorded, and not seen to be done
-	on      cu.Stream // where
+	event   cu.Event  // its own event; waits for it spin
+	pending bool      // the event was recorded, and was not found done
+	on      cu.Stream // the stream of the record
 }
 
-// address is that of the byte at offset i.
+// address returns the address of the byte at offset i.
 func (a *area) address(i int) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(a.memory))) + uintptr(i)
 }
 
-// A pool is areas of one size.
+// A pool holds areas of one size.
 type pool struct {
 	lib   *cu.Lib
 	size  int64
 	limit int
 	waits bool // take waits if all areas are held; slots may be held for as long as a stream lives
-	polls int  // how often await asks
+	polls int  // number of polls of await
 
 	mu   sync.Mutex
-	back sync.Cond // an area was given back or lost
-	free []*area   // idle or pending, the one given back longest ago first
-	made int       // areas, but for the lost ones
+	back sync.Cond // signals that an area was returned or lost
+	free []*area   // idle or pending areas, in the order of their return
+	made int       // number of areas, without lost ones
 	lost []*area
 }
 
@@ -127,8 +126,8 @@ func (p *pool) init(lib *cu.Lib, size int64, limit int) {
 	p.back.L = &p.mu
 }
 
-// take returns an area that is idle or pending on s, and waits for one if it must. It returns none if there is no
-// page-locked memory, or if all areas are held and the pool does not wait for that.
+// take returns an area that is idle or pending on s, and waits for one if necessary. It returns nil if page-locked
+// memory cannot be allocated, or if all areas are held and the pool does not wait.
 func (p *pool) take(s cu.Stream) (*area, cu.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,15 +151,15 @@ func (p *pool) take(s cu.Stream) (*area, cu.Result) {
 	}
 }
 
-// more returns an idle area, or nil if there is none now.
+// more returns an idle area, or nil if there is none.
 func (p *pool) more() *area {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.idle()
 }
 
-// idle takes the free area that was given back last of those that are idle, or makes one if there are none; it returns
-// nil if it cannot. p.mu is held.
+// idle takes the idle area that was returned last. If there is none it makes one, or returns nil if that fails. p.mu is
+// held.
 func (p *pool) idle() *area {
 	p.refresh()
 	for i, a := range slices.Backward(p.free) {
@@ -174,8 +173,8 @@ func (p *pool) idle() *area {
 	return p.make()
 }
 
-// refresh makes areas idle whose copies are done. Most are given back in the order of their streams, so once one is
-// pending it does not ask for those behind it on its stream. p.mu is held.
+// refresh makes areas idle whose copies are done. Most areas are returned in the order of their streams, so after a
+// pending area it does not query later areas of the same stream. p.mu is held.
 func (p *pool) refresh() {
 	var busy []cu.Stream
 	for _, a := range p.free {
@@ -190,14 +189,14 @@ func (p *pool) refresh() {
 	}
 }
 
-// remove takes the i-th free area. p.mu is held.
+// remove removes the i-th free area. p.mu is held.
 func (p *pool) remove(i int) *area {
 	a := p.free[i]
 	p.free = slices.Delete(p.free, i, i+1)
 	return a
 }
 
-// awaitFirst waits for the free area that was given back longest ago. p.mu is held, but not while it waits.
+// awaitFirst waits for the free area that was returned first. p.mu is held, except during the wait.
 func (p *pool) awaitFirst() cu.Result {
 	a := p.remove(0)
 	p.mu.Unlock()
@@ -208,8 +207,8 @@ func (p *pool) awaitFirst() cu.Result {
 	return r
 }
 
-// await waits until the device does not use a, which is the caller's. It asks for a while first (80 us on an NVIDIA
-// H200): a goroutine in a call that takes longer than some 20 us loses its place on a processor.
+// await waits until the device no longer uses a, which the caller owns. It polls for a while first (80 us on an NVIDIA
+// H200), because a goroutine in a call of more than some 20 us loses its processor.
 func (p *pool) await(a *area) cu.Result {
 	r := p.ask(a, p.polls)
 	if r == cu.NotReady {
@@ -219,7 +218,8 @@ func (p *pool) await(a *area) cu.Result {
 	return r
 }
 
-// ask asks up to n times whether the device does not use a, which is the caller's, and returns cu.NotReady if it does.
+// ask polls up to n times whether the device has finished with a, which the caller owns, and returns cu.NotReady if it
+// has not.
 func (p *pool) ask(a *area, n int) cu.Result {
 	for i := 0; a.pending; i++ {
 		if i == n {
@@ -236,7 +236,7 @@ func (p *pool) ask(a *area, n int) cu.Result {
 	return cu.Success
 }
 
-// mark makes a, which is the caller's, pending until what was queued on s is done. If its event cannot be recorded,
+// mark makes a, which the caller owns, pending until the work queued on s is done. If its event cannot be recorded,
 // mark waits for s instead.
 func (p *pool) mark(a *area, s cu.Stream) cu.Result {
 	a.pending, a.on = true, s
@@ -249,7 +249,7 @@ func (p *pool) mark(a *area, s cu.Stream) cu.Result {
 	return r
 }
 
-// give takes areas back.
+// give returns areas to the pool.
 func (p *pool) give(areas ...*area) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,7 +265,7 @@ func (p *pool) give(areas ...*area) {
 	p.back.Broadcast()
 }
 
-// make returns a new area, or nil if there is no memory for one. p.mu is held.
+// make returns a new area, or nil if memory cannot be allocated. p.mu is held.
 func (p *pool) make() *area {
 	event, r := p.lib.EventCreate(cu.EventDisableTiming)
 	if r != cu.Success {
