@@ -16,7 +16,7 @@ const (
 	ActionSnapshot                    // a snapshot was taken
 	ActionOOM                         // an allocation failed for lack of memory
 	ActionAnnotate                    // a named part of the program starts or ends; written by trace.Recorder.Annotate
-	ActionUserDefined                 // the same in snapshots of PyTorch 2.4, whose frames have the name
+	ActionUserDefined                 // an annotation in snapshots of PyTorch 2.4, where the frames contain the name
 	NumActions
 )
 
@@ -36,7 +36,7 @@ func (a Action) String() string {
 // IsAnnotation reports whether a is an annotation by the program, and not an action of an allocator.
 func (a Action) IsAnnotation() bool { return a == ActionAnnotate || a == ActionUserDefined }
 
-// ParseAction is the reverse of String.
+// ParseAction is the inverse of String.
 func ParseAction(name string) (Action, bool) {
 	for i, n := range actionNames {
 		if n == name {
@@ -46,12 +46,12 @@ func ParseAction(name string) (Action, bool) {
 	return 0, false
 }
 
-// An Event is one thing that an allocator did, with the fields of a PyTorch trace entry.
+// An Event is one action of an allocator, with the fields of a PyTorch trace entry.
 type Event struct {
 	Action Action
 	Stream driver.StreamID
 	Pool   PoolID
-	Ptr    driver.Pointer // of an OOM: the bytes that the device still had
+	Ptr    driver.Pointer // of an OOM: the free bytes of the device
 	Size   int64          // requested bytes of blocks; whole bytes of segments; rounded request of an OOM; active bytes of a snapshot
 }
 
@@ -61,7 +61,7 @@ type Observer func(Event)
 
 // Observable is an allocator that reports its events.
 type Observable interface {
-	// Observe makes observer the receiver of every event from now on, in place of the previous one. A nil observer
-	// receives none.
+	// Observe sets the observer that receives every event from now on, in place of the previous one. Nil removes the
+	// observer.
 	Observe(observer Observer)
 }

@@ -31,7 +31,7 @@ type FrameworkReporter interface {
 // FrameworkReporter or a StatsReporter. For a StatsReporter the largest free block comes from a snapshot, which takes
 // time in proportion to the blocks. The limit is the lowest limit of all layers (see LimitOf), or the size of the
 // memory if that is less. A layer reports that size, in bytes, by a method Capacity() int64. It reports false if no
-// layer counts; a layer.SizeTracker counts over any allocator.
+// layer has statistics; a layer.SizeTracker adds them to any allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
 		if r, is := layer.(FrameworkReporter); is {

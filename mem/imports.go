@@ -7,8 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// imports are the packages of Ashlar's allocators, by the names that they register. No name stands for the one that Open
-// gives out.
+// imports maps the names of Ashlar's allocators to their packages. The empty name is the default of Open.
 var imports = map[string]string{
 	"":        "github.com/ashlar-go/ashlar/mem/caching",
 	"arena":   "github.com/ashlar-go/ashlar/mem/arena",
@@ -19,8 +18,8 @@ var imports = map[string]string{
 	"pinned":  "github.com/ashlar-go/ashlar/mem/pinned",
 }
 
-// missing is the error for what is wanted of a driver's devices and not registered. Name is the allocator that would have it,
-// if one of Ashlar's would, and known are those that are registered.
+// missing returns the error for an allocator that is not registered. name is the allocator of Ashlar that would provide
+// it, if any, and known are the registered ones.
 func missing(want, kind, name string, known []string) error {
 	remedy, has := "", "none"
 	if path := imports[name]; path != "" {
@@ -32,7 +31,7 @@ func missing(want, kind, name string, known []string) error {
 	return fmt.Errorf("%w: %s of %s; %sthis program has: %s", ErrUnknown, want, kind, remedy, has)
 }
 
-// provider is the name of the allocator of Ashlar's that has memory with these attributes for work on dev: "none" if none has.
+// provider returns the name of Ashlar's allocator that has memory with these attributes for work on dev, or "none".
 func provider(dev driver.Device, want Attributes) string {
 	switch {
 	case (OwnAttributes(dev) | TrackSizes).Satisfies(want):

@@ -29,12 +29,12 @@ func LimitOf(a Allocator) (bytes int64, ok bool) {
 	return bytes, ok
 }
 
-// A LimitError is a request that a layer.Limiter or a layer.LimitedDevice refused. It matches ErrNoMemory and
-// driver.ErrNoMemory.
+// A LimitError is the error of a request that a layer.Limiter or a layer.LimitedDevice refused. It matches ErrNoMemory
+// and driver.ErrNoMemory.
 type LimitError struct {
-	Want  int64  // bytes asked for
-	Block int64  // bytes of the block that would have been allocated, as far as was known: at least Want
-	Live  int64  // bytes allocated at the time: in live blocks, or from the device
+	Want  int64  // requested bytes
+	Block int64  // bytes of the refused block, as far as known: at least Want
+	Live  int64  // bytes allocated at that moment: in live blocks, or from the device
 	Limit int64  // bytes
 	Name  string // the name of a layer.LimitedDevice's limit; empty for a layer.Limiter
 }

@@ -36,7 +36,7 @@ type Allocator interface {
 // A Block is memory that an allocator allocated. It is a value: copies are the same block.
 type Block struct {
 	Ptr  driver.Pointer
-	Size int64  // usable bytes, at least what was asked for
+	Size int64  // usable bytes, at least those requested
 	Tag  uint64 // private to the allocator: finds the block's entry without a map
 }
 
@@ -91,17 +91,17 @@ func Find[T any](a Allocator) (T, bool) {
 	return none, false
 }
 
-// A SegmentInfo describes memory that an allocator got from its driver in one call, or one run of mapped pages of an
-// expandable segment.
+// A SegmentInfo describes memory that an allocator allocated from its driver in one call, or one run of mapped pages of
+// an expandable segment.
 type SegmentInfo struct {
 	Ptr           driver.Pointer
 	TotalSize     int64
 	AllocatedSize int64 // bytes in live blocks
-	ActiveSize    int64 // and in blocks whose free waits for other streams
-	RequestedSize int64 // what was asked for, of the active blocks
+	ActiveSize    int64 // AllocatedSize, plus blocks whose free waits for other streams
+	RequestedSize int64 // requested bytes of the active blocks
 	Stream        driver.StreamID
 	Pool          PoolID
-	Large         bool // of the pool of blocks over 1 MiB
+	Large         bool // in the pool for blocks over 1 MiB
 	Expandable    bool
 	Blocks        []BlockInfo // without gaps, in the order of their addresses
 }
@@ -110,14 +110,14 @@ type SegmentInfo struct {
 type BlockInfo struct {
 	Ptr           driver.Pointer
 	Size          int64
-	RequestedSize int64 // of an inactive block: what its last user asked for, or 0
+	RequestedSize int64 // of an inactive block: the requested bytes of its last user, or 0
 	State         BlockState
 	// GCCount is the age of an inactive block of mem/caching: the searches of its pool since it became free, while
 	// garbage collection was on (PyTorch's gc_counter).
 	GCCount int64
 }
 
-// A BlockState says whether a block is allocated.
+// A BlockState is the state of a block in a snapshot.
 type BlockState uint8
 
 const (

@@ -12,7 +12,7 @@ type Holder interface {
 
 	// EndMove is called once for each BeginMove that returned true. The block is now at b; its tag may have changed
 	// too. If it was moved, s is the stream that copies the bytes, and work queued on other streams from now on must
-	// wait for the work queued on s at this moment. If it was not moved, s is nil and b is the block as it was.
+	// wait for the work queued on s at this moment. If it was not moved, s is nil and b is unchanged.
 	EndMove(b Block, s driver.Stream)
 }
 
@@ -29,14 +29,14 @@ type Compactor interface {
 	Mover
 
 	// Compact queues on s the moves that bring the movable blocks together, and calls their holders. s waits for the
-	// streams that use the blocks; Compact itself does not wait unless the allocator documents it. The error says why
-	// nothing could be moved, or is the device's. After an error of the device, each block is at the address that its
-	// holder was last given.
+	// streams that use the blocks; Compact itself does not wait unless the allocator documents it. The error is the
+	// reason why no blocks can be moved, or an error of the device. After an error of the device, each block is at the
+	// address that its holder received last.
 	Compact(s driver.Stream) error
 }
 
-// Movable permits a to move b, one of its live blocks, if a is a Mover. A layer that is no Mover keeps the allocators
-// below from moving its blocks.
+// Movable permits a to move b, one of its live blocks, if a is a Mover. A layer that is not a Mover prevents the
+// allocators below from moving its blocks.
 func Movable(a Allocator, b Block, h Holder) bool {
 	m, ok := a.(Mover)
 	return ok && m.Movable(b, h)

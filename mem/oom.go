@@ -12,20 +12,20 @@ import (
 // An OutOfMemory is the error of an allocation that found no room. It contains the figures that explain the failure. It
 // matches ErrNoMemory. All sizes are bytes.
 type OutOfMemory struct {
-	Requested int64 // what the caller asked for
-	Rounded   int64 // the block that would have been made
-	Segment   int64 // what the device was asked for
+	Requested int64 // bytes requested by the caller
+	Rounded   int64 // size of the block for the request
+	Segment   int64 // bytes requested from the device
 	TooLarge  bool  // the request is beyond 1 EiB; nothing was tried, and nothing below is set
 	Rejected  bool  // by throw_on_cudamalloc_oom: the limit leaves too little, and nothing was tried
 
 	Device       int    // ordinal
 	DeviceName   string // product
-	Total, Free  int64  // of the device, as it says itself
+	Total, Free  int64  // of the device, as it reports them
 	Allowed      int64  // bytes that the allocator may reserve; 0 without a limit
-	LimitName    string // of the limit, if it is not the allocator's own: "the engine's MemoryLimit"
-	Needed       int64  // bytes that it would have had to be allowed, if its own limit refused the request; else 0
-	Addresses    int64  // bytes that an expandable segment has for blocks, if the request is larger than that; else 0
-	ReserveClass string // of the stream, if the settings give segments of its class those addresses
+	LimitName    string // name of the limit, if it is not the allocator's own: "the engine's MemoryLimit"
+	Needed       int64  // limit in bytes that the request needs, if the allocator's own limit refused it; otherwise 0
+	Addresses    int64  // size of an expandable segment's addresses, if the request is larger; otherwise 0
+	ReserveClass string // the stream's class, if the settings for that class limit the addresses
 	Allocated    int64  // in live blocks
 	Reserved     int64  // in segments and mapped pages
 	PrivatePools int64  // cached in private pools
@@ -36,17 +36,17 @@ type OutOfMemory struct {
 	Small       bool // a request up to 1 MiB
 	Cached      []CachedMemory
 	LargestFree int64 // the largest cached block of the request's own stream and pool
-	Stranded    int64 // free bytes in segments that a live block keeps from being given back
+	Stranded    int64 // free bytes in segments that cannot be freed because of a live block
 	Pinning     []PinningBlock
 	Remedies    []Remedy
 
-	Cause error // what the driver said, or a *LimitError; nil if the allocator's own limit refused the request
+	Cause error // the driver's error, or a *LimitError; nil if the allocator's own limit refused the request
 }
 
 // A ProcessMemory is the memory of a device that one process holds.
 type ProcessMemory = driver.ProcessMemory
 
-// A CachedMemory is the free memory of one pool and stream.
+// A CachedMemory describes the free memory of one pool and stream.
 type CachedMemory struct {
 	Pool    PoolID
 	Stream  driver.StreamID
@@ -64,14 +64,14 @@ type PinningBlock struct {
 	Segment     driver.Pointer
 	SegmentSize int64
 	Stranded    int64 // free bytes of the segment
-	Live        int   // live blocks in the segment, this one included
+	Live        int   // live blocks in the segment, including this one
 }
 
 // A Remedy is a change under which the request would have fitted.
 type Remedy struct {
 	Name     string // "expandable_segments:True", "max_split_size_mb:128", "stream 3's cache"
 	Reason   string
-	Estimate bool // of what is free now: under such a setting from the start, blocks would lie elsewhere
+	Estimate bool // from the memory free now; with the setting from the start, blocks would lie elsewhere
 }
 
 // Is makes errors.Is(err, ErrNoMemory) true.
@@ -130,7 +130,7 @@ func (e *OutOfMemory) Error() string {
 	return b.String()
 }
 
-// explain writes what PyTorch's message lacks, a line for each fact.
+// explain writes the facts that PyTorch's message lacks, one on each line.
 func (e *OutOfMemory) explain(b *strings.Builder) {
 	pool := "large"
 	if e.Small {
@@ -174,9 +174,9 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 	}
 }
 
-// why says what was in the way. It is empty if only remedies say so.
+// why returns the cause of the failure. It is empty if only the remedies explain it.
 func (e *OutOfMemory) why() string {
-	most := e.Reserved + e.Free // that the allocator can have as long as others keep what they have
+	most := e.Reserved + e.Free // maximum for the allocator unless other processes free memory
 	if e.Allowed > 0 {
 		most = min(most, e.Allowed)
 	}
@@ -203,7 +203,7 @@ func (e *OutOfMemory) why() string {
 	return ""
 }
 
-// FormatSize writes a size as PyTorch's messages do: two decimals and the unit KiB, MiB or GiB, or whole bytes.
+// FormatSize formats a size as in PyTorch's messages: two decimals and the unit KiB, MiB or GiB, or whole bytes.
 func FormatSize(n int64) string {
 	switch {
 	case n <= 1<<10:

@@ -14,11 +14,11 @@ type AllocOptions struct {
 	// frees, return cached memory, move blocks, or ask other code to free memory.
 	NoRetry bool
 
-	// Logged says that the caller logs the block itself, with its purpose. A log of all requests leaves this one out.
+	// Logged says that the caller logs the block itself, with its purpose. A log of all requests omits it.
 	Logged bool
 
-	// Tentative says that the caller asks again, or elsewhere, if there is no room. A refusal then does not count as
-	// out of memory, observers are not told of it, and its error need not explain it. It is TensorFlow's
+	// Tentative says that the caller tries again, or elsewhere, if there is no room. A refusal then does not count as
+	// out of memory, is not reported to observers, and its error need not explain it. It is TensorFlow's
 	// verbose_failure=false.
 	Tentative bool
 
@@ -32,7 +32,7 @@ type AllocOptions struct {
 
 	// Key, if not nil, identifies the caller: a thread of a foreign runtime, a tenant. Scopes of private pools select
 	// requests by it, such as caching.Pool.BeginKey. It must be comparable. A layer that caches blocks passes such a
-	// request on.
+	// request to the allocator below.
 	Key any
 }
 
@@ -61,8 +61,8 @@ type OptionsAllocator interface {
 	AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error)
 }
 
-// Rounded returns size rounded as RoundUp says, and the other options. Allocators call it first. A size that is not
-// positive, or too large for any device, stays as it is.
+// Rounded returns size rounded up by RoundUp, and the other options. Allocators call it first. A size that is not
+// positive, or too large for any device, is returned unchanged.
 func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	unit := o.RoundUp
 	if unit < 0 {
@@ -75,7 +75,7 @@ func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	return size, o
 }
 
-// AllocWith is a.Alloc with options. If a is no OptionsAllocator the options are ignored, except that the size is
+// AllocWith is a.Alloc with options. If a is not an OptionsAllocator, the options are ignored, except that the size is
 // rounded up. All layers of package layer are OptionsAllocators. Without options it is a.Alloc, at the same cost.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if o.RoundUp != 0 {

@@ -46,8 +46,8 @@ func Register(name, device string, priority int, f Factory) {
 
 // RegisterFor is Register for an allocator that provides these attributes, so that AllocatorFor finds it. Open without
 // a name does not use an allocator of host memory for other devices (OnHost). The attributes that all memory of a
-// device has (see OwnAttributes) are added. TensorFlow prefers allocators that know NUMA nodes; here those have higher
-// priorities.
+// device has (see OwnAttributes) are added automatically. TensorFlow prefers allocators that know NUMA nodes; here
+// those have higher priorities.
 func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
 		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
@@ -74,10 +74,10 @@ func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 }
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
-// "caching:expandable_segments:True". An empty spec means the allocator with the highest priority for dev. If two have
-// the name, Open uses the one that is registered for dev's driver, and not the one for every driver. The error matches
-// ErrUnknown if there is none, and names the import to add. For a layer.LimitedDevice the allocator's out-of-memory
-// errors explain that limit.
+// "caching:expandable_segments:True". An empty spec means the allocator with the highest priority for dev. If the name
+// is registered both for dev's driver and for every driver, Open uses the former. The error matches ErrUnknown if there
+// is none, and names the import to add. For a layer.LimitedDevice the allocator's out-of-memory errors explain that
+// limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver

@@ -51,28 +51,28 @@ type StatArray struct {
 // Stats are the counters of a caching allocator, by the names of torch.cuda.memory_stats().
 type Stats struct {
 	Allocation         StatArray // live blocks
-	Segment            StatArray // segments from the driver, expandable ones not counted
+	Segment            StatArray // segments from the driver, without expandable ones
 	Active             StatArray // live blocks or waiting for other streams
-	InactiveSplit      StatArray // free blocks that share a segment, so that the driver cannot have it back
+	InactiveSplit      StatArray // free blocks that share a segment, which therefore cannot be freed
 	AllocatedBytes     StatArray
 	ReservedBytes      StatArray
 	ActiveBytes        StatArray
 	InactiveSplitBytes StatArray
-	RequestedBytes     StatArray // what was asked for, of the active blocks
+	RequestedBytes     StatArray // requested bytes of the active blocks
 
-	OversizeAllocations Stat // of at least MaxSplitSize
+	OversizeAllocations Stat // live blocks of at least MaxSplitSize
 	OversizeSegments    Stat
 
 	NumAllocRetries   int64 // requests that needed the whole cache freed first
-	NumOOMs           int64 // requests without room; those beyond 1 EiB are refused before they count, as in PyTorch
+	NumOOMs           int64 // requests without room; as in PyTorch, those beyond 1 EiB are refused and not counted
 	NumSyncAllStreams int64
 	NumDeviceAlloc    int64 // segments allocated and ranges mapped
 	NumDeviceFree     int64 // segments freed and ranges unmapped
 	NumOOMRejections  int64 // requests refused at once, under throw_on_cudamalloc_oom
 	MaxSplitSize      int64 // bytes; -1 if blocks of every size may be split
 
-	// LargestAlloc is the bytes of the largest block allocated since the last reset of peaks. It is TensorFlow's
-	// largest_alloc_size; torch.cuda.memory_stats() has no such key.
+	// LargestAlloc is the size in bytes of the largest block allocated since the last reset of peaks. It is
+	// TensorFlow's largest_alloc_size; torch.cuda.memory_stats() has no such key.
 	LargestAlloc int64
 }
 

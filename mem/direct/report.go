@@ -28,7 +28,7 @@ func (a *Allocator) countAlloc(size int64) {
 	a.countBlock(size, 1)
 }
 
-// countFree counts a block that comes back. Nothing waits for it any more, so it is not active, wherever it lies.
+// countFree counts a freed block. No stream uses it any more, so it is not active, even while it is queued.
 func (a *Allocator) countFree(size int64) { a.countBlock(size, -1) }
 
 func (a *Allocator) countBlock(size, n int64) {
@@ -46,7 +46,7 @@ func (a *Allocator) countSegment(size, n int64) {
 	add(&a.stats.ReservedBytes, size, n*size)
 }
 
-// add changes a quantity on account of a block of some size.
+// add changes a quantity by n for a block of the given size.
 func add(q *mem.StatArray, size, n int64) {
 	class := &q.LargePool
 	if size <= smallSize {
@@ -69,7 +69,7 @@ func (a *Allocator) Stats() mem.Stats {
 	return a.stats
 }
 
-// Limit returns Config.Limit, the maximum of bytes that the allocator holds; 0 is no limit.
+// Limit returns Config.Limit, the maximum of bytes that the allocator holds; 0 means no limit.
 func (a *Allocator) Limit() int64 { return a.cfg.Limit }
 
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
@@ -129,7 +129,7 @@ func (a *Allocator) observe(action mem.Action, r *block) {
 	}
 }
 
-// outOfMemory says why a request found no room. The caller holds mu.
+// outOfMemory returns the error for a request without room. The caller holds mu.
 func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
@@ -146,7 +146,7 @@ func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error)
 		Cause: cause,
 	}
 	if errors.Is(cause, errLimit) {
-		if cause == errLimit { // and nothing else went wrong
+		if cause == errLimit { // no other error occurred
 			e.Cause = nil
 		}
 		e.Needed = e.Reserved + size

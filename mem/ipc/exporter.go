@@ -30,21 +30,21 @@ type Exporter struct {
 	closed      bool
 	blocks      map[uint64]*block // by tag
 	tickets     map[Ticket]*block
-	pendingFree []*block // freed or never had, with work or users that are not done, or memory that could not be given back
+	pendingFree []*block // freed blocks with unfinished work, users, or memory that could not be freed
 	conns       map[*connection]struct{}
 	lastTag     uint64
 }
 
-// A block is memory of its own, live or leaving: freed, with work or users that are not done.
+// A block has memory of its own. It is live, or leaving: freed, but with unfinished work or users.
 type block struct {
 	mem.Block
 	memory
 	stream  driver.Stream
 	ticket  Ticket
-	handle  []byte          // of memory that is no page
-	shares  driver.Page     // page, as it stays while the memory is given back
+	handle  []byte          // of memory that is not a page
+	shares  driver.Page     // the page; it stays set while the memory is freed
 	users   int             // guarded by Exporter.mu
-	waitFor []driver.Stream // whose work is not known to be done, of a block that is leaving
+	waitFor []driver.Stream // of a leaving block: streams whose work may not be done
 }
 
 // NewExporter makes an exporter of d's memory and serves connections to l, which it then owns. The listener must
@@ -110,7 +110,7 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	} else {
 		err = fmt.Errorf("mem/ipc: %w", err)
 	}
-	e.addPending(b) // with what it has
+	e.addPending(b) // frees the memory that it has
 	e.freePending()
 	return mem.Block{}, err
 }
@@ -123,7 +123,7 @@ func (e *Exporter) enter(b *block) error {
 	case e.closed:
 		return &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the exporter"}
 	case b.ticket == (Ticket{}) || e.tickets[b.ticket] != nil:
-		return fmt.Errorf("make a ticket: Options.Rand gave %v, which is taken", b.ticket)
+		return fmt.Errorf("make a ticket: Options.Rand returned the ticket %v, which is in use", b.ticket)
 	}
 	e.lastTag++
 	b.Block = mem.Block{Ptr: b.ptr, Size: b.size, Tag: e.lastTag}
@@ -131,7 +131,7 @@ func (e *Exporter) enter(b *block) error {
 	return nil
 }
 
-// outOfMemory is the error of a request that the device had no room for.
+// outOfMemory returns the error for a request without room on the device.
 func (e *Exporter) outOfMemory(size, rounded int64, cause error) error {
 	info := e.dev.Info()
 	o := &mem.OutOfMemory{
@@ -152,7 +152,7 @@ func (e *Exporter) outOfMemory(size, rounded int64, cause error) error {
 	return o
 }
 
-// take gets the memory of a block. What it has got when it fails is the caller's to give back.
+// take allocates the memory of a block. If it fails, the caller must free the memory allocated so far.
 func (e *Exporter) take(b *block, size int64) error {
 	granularity := e.dev.Info().Granularity
 	if e.dev.VirtualMemory() != nil && !e.opts.Handles {
@@ -180,8 +180,8 @@ func (e *Exporter) take(b *block, size int64) error {
 	return nil
 }
 
-// handleGranularity is the size of pages in which NVIDIA's driver takes memory for cudaMalloc, also of devices without
-// virtual memory: a handle covers whole ones, in which nothing else may lie.
+// handleGranularity is the page size of cudaMalloc in NVIDIA's driver, even for devices without virtual memory. A
+// handle covers whole pages, so no other block may share them.
 const handleGranularity = 2 << 20
 
 // roundUp rounds a size up to a multiple of unit. A size whose multiple would overflow becomes the largest multiple,
@@ -246,8 +246,8 @@ func (e *Exporter) freePending() error {
 	return errors.Join(errs...)
 }
 
-// keep puts a freed block back among the leaving if it has users that need it here. The last of them to leave looks
-// there after it has left, so both happen under one hold of the lock.
+// keep returns a freed block to the leaving blocks if it has users that need it here. The last user checks that list
+// after it has left, so the check of users and the addition must happen under one lock.
 func (e *Exporter) keep(b *block) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -30,7 +30,7 @@ type Importer struct {
 	lastTag uint64
 }
 
-// An imported block is open, or its memory could not be given back: then it is the zero Block, and waits for End.
+// An imported is an open block, or memory that could not be freed: then its block is the zero Block, and End frees it.
 type imported struct {
 	mem.Block
 	memory
@@ -65,7 +65,7 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	return i, nil
 }
 
-// handshake checks that both ends may share, and can.
+// handshake checks that both ends can and may share memory.
 func (i *Importer) handshake() error {
 	if i.dev.Sharing() == nil {
 		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of other processes"}
@@ -101,7 +101,7 @@ func (i *Importer) read() {
 		}
 		a.file, a.lost = file, err
 		if err == nil && (a.form == asPage) != (file != nil) {
-			a.lost = errors.New("an answer whose form and descriptor disagree")
+			a.lost = errors.New("an answer whose form and descriptor do not match")
 		}
 		i.answers <- a // blocks only if the exporter sent an answer to no request
 	}
@@ -113,7 +113,7 @@ func (i *Importer) ask(r request) (answer, error) {
 	defer i.asking.Unlock()
 	unsent := send(i.conn, r.encode(), nil)
 	if errors.Is(unsent, unix.ENOBUFS) || errors.Is(unsent, unix.ENOMEM) {
-		return answer{}, fmt.Errorf("ask the exporter: %w", unsent) // it is there, and will not answer
+		return answer{}, fmt.Errorf("ask the exporter: %w", unsent) // the exporter is alive, but will not answer
 	}
 	var a answer
 	select {
@@ -189,8 +189,8 @@ func (i *Importer) enter(b *imported) error {
 	return nil
 }
 
-// leave gives back the memory of a block that is not in the table, and then tells the exporter. What fails is to do
-// again: the block is in the table then.
+// leave frees the memory of a block that is not in the table, and then tells the exporter. If it fails, the block is in
+// the table again, so that it can be repeated.
 func (i *Importer) leave(b *imported) error {
 	err := b.giveBack(i.dev)
 	if err == nil {
@@ -204,7 +204,7 @@ func (i *Importer) leave(b *imported) error {
 	return err
 }
 
-// keep puts a block into the table that is to be closed again: by its user, or else by End.
+// keep adds a block to the table that must be closed again, by its user or by End.
 func (i *Importer) keep(b *imported) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -239,8 +239,8 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 }
 
 // Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the
-// exporter. It panics if the block is not open here. It is no error if the exporter is gone.
-// After an error the block is to be closed again, by Close or End; its memory may be gone already.
+// exporter. It panics if the block is not open here. It is not an error if the exporter is gone. After an error, the
+// block must be closed again, by Close or End; its memory may be freed already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	check.Used("mem/ipc: Close", used)
 	if m == (mem.Block{}) {
@@ -250,7 +250,7 @@ func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	b := i.blocks[m.Tag]
 	if b == nil || b.Block != m {
 		i.mu.Unlock()
-		panic(fmt.Sprintf("mem/ipc: Close of %#x+%d, which is no open block of this importer", m.Ptr, m.Size))
+		panic(fmt.Sprintf("mem/ipc: Close of %#x+%d, which is not an open block of this importer", m.Ptr, m.Size))
 	}
 	delete(i.blocks, m.Tag)
 	i.mu.Unlock()
@@ -266,8 +266,8 @@ func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	return nil
 }
 
-// End closes all blocks, which no work may use any more, and the connection. Ending again is not an error: it tries
-// again what the device failed to take back.
+// End closes all blocks, which no work may use any more, and the connection. It may be called again, to free the memory
+// that the device failed to free before.
 func (i *Importer) End() error {
 	i.mu.Lock()
 	first := !i.ended
@@ -283,11 +283,11 @@ func (i *Importer) End() error {
 		}
 	}
 	if first {
-		errs = append(errs, i.conn.Close()) // the exporter takes this importer's users away
+		errs = append(errs, i.conn.Close()) // the exporter then releases this importer's users
 	}
 	for {
 		select {
-		case a := <-i.answers: // the answer to a request just made
+		case a := <-i.answers: // the answer to the current request
 			if a.file != nil {
 				a.file.Close()
 			}

@@ -38,7 +38,7 @@ import (
 // with Options.Handles, the answer to a ticket holds a handle of driver.Sharing.Export, which any process of the same
 // user could open if it learned the handle.
 //
-// The exporter believes an importer that closes a block: processes of one user have other means to harm each other.
+// The exporter trusts an importer that closes a block: processes of one user have other means to harm each other.
 //
 // Wire: one request, one answer, each a message of a socket that preserves message boundaries (SOCK_SEQPACKET), of at
 // most 512 bytes, with at most one descriptor; see wire.go. Neither side trusts the sizes that the other sends: it
@@ -57,7 +57,7 @@ func (t Ticket) String() string { return hex.EncodeToString(t[:]) }
 func ParseTicket(text string) (Ticket, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(Ticket{}) {
-		return Ticket{}, fmt.Errorf("mem/ipc: %q is no ticket: want %d hexadecimal digits", text, 2*len(Ticket{}))
+		return Ticket{}, fmt.Errorf("mem/ipc: %q is not a ticket: want %d hexadecimal digits", text, 2*len(Ticket{}))
 	}
 	return Ticket(b), nil
 }

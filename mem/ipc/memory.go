@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// memory is what a block has of its own: a page mapped at addresses that are reserved for it, or an allocation, own or
-// imported. It remembers what is left to give back, so that a call that failed can be made again.
+// memory is the memory of a block: a page mapped at reserved addresses, or an allocation, own or imported. It records
+// the resources that are left to free, so that a failed call can be repeated.
 type memory struct {
 	ptr      driver.Pointer
 	size     int64
@@ -37,7 +37,7 @@ func (m *memory) mapPage(d driver.Device, page driver.Page) error {
 	return nil
 }
 
-// isPage reports whether the memory lives on in those that have it, whatever happens here.
+// isPage reports whether the memory is a page, which stays valid for other processes after it is freed here.
 func (m *memory) isPage() bool { return m.page != (driver.Page{}) || m.reserved }
 
 // giveBack returns the remaining resources to the device, step by step. No work may use the memory.
@@ -70,7 +70,7 @@ func (m *memory) giveBack(d driver.Device) error {
 	return nil
 }
 
-// syncAll waits for the work queued on streams. One that is closed has done its work.
+// syncAll waits for the work queued on streams. A closed stream has done its work.
 func syncAll(streams []driver.Stream) error {
 	for _, s := range streams {
 		if err := s.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {

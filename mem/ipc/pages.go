@@ -13,10 +13,10 @@ import (
 )
 
 // ServePages sends descriptors of existing pages to processes of the same user, by the credentials that the kernel
-// attests. A connection to l makes one request with a key and gets the pages that find returns for it. find decides
-// what a key grants; several goroutines may call it at once. The files remain find's: closing one while it is sent ends
-// the connection. Pages have no users that are counted, unlike an Exporter's blocks: a process that received a page
-// keeps it.
+// attests. A connection to l makes one request with a key and gets the pages that find returns for it. find authorizes
+// keys; several goroutines may call it at once. The provider of find keeps ownership of the files; closing one while it
+// is sent ends the connection. Unlike those of an Exporter's blocks, users of pages are not counted: a process that has
+// received a page keeps it.
 //
 // ServePages returns when the listener fails: because it was closed, or for lack of descriptors. The listener must
 // preserve message boundaries: see Listen.
@@ -37,7 +37,7 @@ func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, er
 	defer conn.Close()
 	key, file, err := receive(conn)
 	if file != nil {
-		file.Close() // no request has one
+		file.Close() // requests have no file
 	}
 	if err != nil || len(key) == 0 {
 		return
@@ -63,7 +63,7 @@ func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, er
 	_ = send(conn, answer{status: accepted, size: int64(len(pages))}.encode(), nil)
 }
 
-// sendOpen is send of a file that others may close: then it is an error, and never another file.
+// sendOpen is send for a file that other code may close. It then returns an error and never sends another file.
 func sendOpen(c *net.UnixConn, message []byte, f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -115,7 +115,7 @@ func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
 			pages = append(pages, driver.PageFile{Size: a.size, File: file})
 			continue
 		case a.size != int64(len(pages)):
-			err = fmt.Errorf("%d pages of %d came", len(pages), a.size)
+			err = fmt.Errorf("received %d pages of %d", len(pages), a.size)
 		default:
 			return pages, nil
 		}

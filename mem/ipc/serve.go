@@ -18,14 +18,15 @@ type connection struct {
 	open map[Ticket]*opened
 }
 
-// opened is a block that an importer has open, and how often. The ticket may be void since.
+// opened is a block that an importer has open, with a count. Its ticket may be void by now.
 type opened struct {
 	b *block
 	n int
 }
 
-// accept takes connections until the listener is closed. When the process has no descriptors left, it gives up a spare
-// one to take the next connection, and ends that at once: the importer learns ErrGone, and does not wait for ever.
+// accept accepts connections until the listener is closed. When the process has no descriptors left, it closes a spare
+// one to accept the next connection, and closes that connection at once: the importer gets ErrGone instead of waiting
+// forever.
 func (e *Exporter) accept() {
 	var spare *os.File
 	defer func() { spare.Close() }()
@@ -37,7 +38,7 @@ func (e *Exporter) accept() {
 		if spare != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
 			spare.Close()
 			conn, err = e.listener.AcceptUnix()
-			if spare, _ = os.Open(os.DevNull); err == nil && spare == nil { // there is still no room for both
+			if spare, _ = os.Open(os.DevNull); err == nil && spare == nil { // not enough for both
 				conn.Close()
 				continue
 			}
@@ -50,7 +51,7 @@ func (e *Exporter) accept() {
 				conn.Close()
 			}
 			return
-		case err != nil: // not even a spare one: go on when something here has changed
+		case err != nil: // not even a spare one: continue when descriptors may be free
 			e.left.Wait()
 		default:
 			c := &connection{e: e, conn: conn, open: map[Ticket]*opened{}}
@@ -68,7 +69,7 @@ func (c *connection) serve() {
 	for {
 		message, file, err := receive(c.conn)
 		if file != nil {
-			file.Close() // requests have none
+			file.Close() // requests have no file
 		}
 		if err != nil || len(message) == 0 {
 			return
@@ -92,7 +93,7 @@ func (c *connection) serve() {
 	}
 }
 
-// refusal is why the process at the other end is not served, or "".
+// refusal returns why the process at the other end is not served, or "".
 func (c *connection) refusal() string {
 	peer, err := peerOf(c.conn)
 	switch {
@@ -144,7 +145,7 @@ func (c *connection) opens(t Ticket) answer {
 	file, err := c.e.dev.Sharing().ExportPage(b.shares)
 	if err != nil {
 		c.leave(t)
-		if !c.e.has(t) { // freed since the request came
+		if !c.e.has(t) { // freed since the request arrived
 			return answer{status: noBlock}
 		}
 		return answer{status: failed, text: []byte(err.Error())}
@@ -179,7 +180,7 @@ func (c *connection) leave(t Ticket) {
 	c.e.left.Broadcast()
 	c.e.mu.Unlock()
 	if last {
-		_ = c.e.freePending() // what fails is told by Close
+		_ = c.e.freePending() // Close returns the errors
 	}
 }
 

@@ -48,7 +48,7 @@ const (
 	failed
 )
 
-// form tells how the memory of a block is shared.
+// A form is the way in which the memory of a block is shared.
 type form uint8
 
 const (
@@ -67,7 +67,7 @@ type answer struct {
 	size   int64
 	text   []byte
 	file   *os.File // of a page
-	lost   error    // why a page's descriptor did not come with the answer
+	lost   error    // why a page's descriptor did not arrive with the answer
 }
 
 func (r request) encode() []byte {
@@ -80,7 +80,7 @@ func (r request) encode() []byte {
 
 func decodeRequest(b []byte) (request, error) {
 	if len(b) != requestSize || binary.LittleEndian.Uint32(b) != magic || b[5]|b[6]|b[7] != 0 {
-		return request{}, fmt.Errorf("%d bytes that are no request", len(b))
+		return request{}, fmt.Errorf("%d bytes that are not a request", len(b))
 	}
 	r := request{kind: kind(b[4]), ticket: Ticket(b[8:])}
 	if r.kind < helloRequest || r.kind > closeBlock {
@@ -102,7 +102,7 @@ func (a answer) encode() []byte {
 func decodeAnswer(b []byte) (answer, error) {
 	if len(b) < answerSize || binary.LittleEndian.Uint32(b) != magic ||
 		int(binary.LittleEndian.Uint16(b[6:])) != len(b)-answerSize {
-		return answer{}, fmt.Errorf("%d bytes that are no answer", len(b))
+		return answer{}, fmt.Errorf("%d bytes that are not an answer", len(b))
 	}
 	a := answer{
 		status: status(b[4]), form: form(b[5]), size: int64(binary.LittleEndian.Uint64(b[8:])), text: b[answerSize:],
@@ -129,18 +129,18 @@ func send(c *net.UnixConn, message []byte, f *os.File) error {
 // errDescriptors is matched by the error of a message whose descriptors did not all arrive, or are more than one.
 var errDescriptors = errors.New("wrong descriptors")
 
-// receive reads one message, and the descriptor that came with it, if any. A message that was cut is an error, as is
-// the end of the connection. One with wrong descriptors is returned with an error that matches errDescriptors. No
-// descriptor stays open with an error. They are closed on exec from the start (package net sees to that).
+// receive reads one message with its descriptor, if any. A truncated message is an error, as is the end of the
+// connection. A message with wrong descriptors is returned with an error that matches errDescriptors. With an error no
+// descriptor stays open. Package net makes descriptors close-on-exec.
 func receive(c *net.UnixConn) ([]byte, *os.File, error) {
 	b := make([]byte, maxMessage)
-	rights := make([]byte, unix.CmsgSpace(4*4)) // room for more than one, so that too many are seen and closed
+	rights := make([]byte, unix.CmsgSpace(4*4)) // space for several, so that excess descriptors are detected and closed
 	n, nr, flags, _, err := c.ReadMsgUnix(b, rights)
-	// Whatever the error: a message of no bytes, which looks like the end, can have descriptors with it.
+	// Check the descriptors even after an error: an empty message, which looks like the end, may have some.
 	files, bad := descriptors(rights[:nr])
 	switch {
 	case err != nil:
-		n = 0 // it may be -1
+		n = 0 // n may be -1
 	case flags&unix.MSG_TRUNC != 0:
 		err = errors.New("a message was too long")
 	case flags&unix.MSG_CTRUNC != 0:
@@ -148,7 +148,7 @@ func receive(c *net.UnixConn) ([]byte, *os.File, error) {
 	case bad != nil:
 		err = fmt.Errorf("%w: %w", errDescriptors, bad)
 	case len(files) > 1:
-		err = fmt.Errorf("%w: %d came with a message", errDescriptors, len(files))
+		err = fmt.Errorf("%w: a message had %d", errDescriptors, len(files))
 	case len(files) == 1:
 		return b[:n], files[0], nil
 	}

@@ -38,7 +38,7 @@ type blockEntry[V any] struct {
 	value     V
 }
 
-// add enters a block, for which below was allocated on a stream. It returns the block with its tag.
+// add adds a block, for which below was allocated on a stream. It returns the block with its tag.
 func (t *blockTable[V]) add(s driver.StreamID, requested int64, b, below mem.Block, value V) mem.Block {
 	number := uint64(s) % tableShards
 	shard := &t.shards[number]
@@ -68,8 +68,8 @@ func (t *blockTable[V]) lookup(call string, b mem.Block) (*tableShard[V], uint64
 	return shard, tag, e
 }
 
-// remove takes a block that is freed out of the table. It panics, and changes nothing, if b is not live or a stream in
-// used is nil. The allocator below would panic over that too, but the block would be gone from here by then.
+// remove removes a freed block from the table. It panics without effect if b is not live or a stream in used is nil.
+// (The allocator below would also panic, but only after the block has left this table.)
 func (t *blockTable[V]) remove(b mem.Block, used []driver.Stream) blockEntry[V] {
 	check.Used("layer: "+t.name+": Free", used)
 	shard, tag, e := t.lookup("Free", b)
@@ -140,14 +140,14 @@ func (k *entryHolder[V]) BeginMove() ([]driver.Stream, bool) {
 		e.moving = true
 	}
 	shard.mu.Unlock()
-	if e == nil { // its Free has begun, so the holder should have refused; it learns that nothing moved
+	if e == nil { // its Free has begun, so the holder should have refused; report that it was not moved
 		k.holder.EndMove(k.last, nil)
 		return nil, false
 	}
 	return used, true
 }
 
-// EndMove implements mem.Holder. The entry is right before the holder is told, and so before any Free.
+// EndMove implements mem.Holder. It updates the entry before it calls the holder, and so before any Free.
 func (k *entryHolder[V]) EndMove(b mem.Block, s driver.Stream) {
 	shard, tag := k.table.shard(k.tag)
 	shard.mu.Lock()

@@ -26,7 +26,7 @@ type Counter struct {
 	Pass
 
 	mu     sync.Mutex
-	frames []mem.Usage // the last is the one that counts
+	frames []mem.Usage // the last one is current
 }
 
 // NewCounter returns an allocator that counts the live blocks of a that were allocated through it. Push begins a frame,
@@ -79,7 +79,7 @@ func (m *Counter) Overall() mem.Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.frames[0]
-	if n := len(m.frames); n > 1 { // the innermost first: a frame's peak lies on what was current below it
+	if n := len(m.frames); n > 1 { // innermost first: a frame's peak adds to the current values below it
 		above := m.frames[n-1]
 		for i := n - 2; i >= 0; i-- {
 			all = m.frames[i]

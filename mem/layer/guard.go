@@ -18,8 +18,8 @@ import (
 type Guard struct {
 	inner   mem.Allocator
 	opts    GuardOptions
-	pattern []byte    // what a red zone holds
-	buffers sync.Pool // of *[]byte, as long
+	pattern []byte    // contents of a red zone
+	buffers sync.Pool // of *[]byte with the same length
 	blockTable[guardedBlock]
 	unchecked atomic.Int64
 }
@@ -41,14 +41,14 @@ const (
 	poison  = 0xFF
 )
 
-// A guardedBlock is what is needed to look at a block's red zones.
+// A guardedBlock has the data for checking a block's red zones.
 type guardedBlock struct {
 	stream  driver.Stream
 	written bool
 }
 
 // NewGuard returns an allocator that puts a red zone before and after each block of a: bytes that no correct program
-// writes. Free and Check check them. Free fills the block with not-a-number values, so that later reads are noticed.
+// writes. Free and Check check them. Free fills the block with not-a-number values, so that later reads are visible.
 // Blocks have exactly the requested size: a write of one byte too many is detected.
 //
 // It is for debugging. Alloc costs two copies of a zone to the device. Free waits for the work queued on the block's
@@ -88,7 +88,7 @@ func (g *Guard) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		return mem.Block{}, err
 	}
 	ptr := b.Ptr + driver.Pointer(g.opts.Zone)
-	// Not Fill: what a capture records is not done, and a zone that is not painted looks damaged. CopyIn refuses then.
+	// Use CopyIn, which fails during a capture. Fill would only be recorded, and the unwritten zone would look damaged.
 	err = s.CopyIn(b.Ptr, g.pattern)
 	if err == nil {
 		err = s.CopyIn(ptr+driver.Pointer(size), g.pattern)
@@ -127,7 +127,7 @@ func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*D
 	if rec.mover != nil {
 		used = append(slices.Clip(used), rec.mover)
 	}
-	for _, u := range used { // Sync, not WaitFor: a stream that captures would draw the block's into its capture
+	for _, u := range used { // Sync, since WaitFor would join the block's stream to a capture of u
 		if err := u.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*D
 		for j, c := range *zone {
 			if c != redZone {
 				if n++; first < 0 || i == 0 {
-					first = int64(j) // of the zone before the block, the one next to it
+					first = int64(j) // in the zone before the block: the byte next to the block
 				}
 			}
 		}
@@ -195,13 +195,13 @@ func (g *Guard) Unwrap() mem.Allocator { return g.inner }
 // A Damage describes a block with a detected write outside its bounds.
 type Damage struct {
 	Block  mem.Block
-	Stream driver.StreamID // that the block was allocated for
+	Stream driver.StreamID // the stream of its allocation
 	Offset int64           // from the block's start, of the changed byte next to the block; negative: before it
 	Got    byte            // its value now
 	Bytes  int             // changed in that red zone
 }
 
 func (d *Damage) Error() string {
-	return fmt.Sprintf("layer: Guard: a block of %d bytes at %#x of stream %d was written outside: %d bytes changed, the nearest "+
-		"to the block at %+d from its start, which is %#02x now", d.Block.Size, uint64(d.Block.Ptr), d.Stream, d.Bytes, d.Offset, d.Got)
+	return fmt.Sprintf("layer: Guard: a write outside of a block of %d bytes at %#x of stream %d: %d bytes changed, "+
+		"the nearest to the block at %+d from its start, which is %#02x now", d.Block.Size, uint64(d.Block.Ptr), d.Stream, d.Bytes, d.Offset, d.Got)
 }

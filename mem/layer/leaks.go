@@ -15,9 +15,9 @@ import (
 // A LiveBlock is a live block, as a LeakTracker knows it.
 type LiveBlock struct {
 	Block     mem.Block
-	Requested int64           // bytes asked for
-	Stream    driver.StreamID // it was allocated for
-	Number    uint64          // of the allocation among the tracker's, from 1: smaller is older
+	Requested int64           // requested bytes
+	Stream    driver.StreamID // of its allocation
+	Number    uint64          // number of the tracker's allocation, from 1: smaller is older
 	Site      []runtime.Frame // the call stack, innermost first; empty if it was not recorded
 }
 
@@ -26,7 +26,7 @@ type LeakSite struct {
 	Frames  []runtime.Frame // innermost first; empty for all blocks whose stacks were not recorded
 	Count   int             // blocks
 	Bytes   int64
-	Streams []driver.StreamID // they were allocated for, ascending
+	Streams []driver.StreamID // of their allocations, ascending
 	Oldest  LiveBlock
 }
 
@@ -128,7 +128,7 @@ func blocks(n int) string {
 	return fmt.Sprintf("%d blocks", n)
 }
 
-// unrecorded says which option keeps the tracker from recording all stacks, if one does.
+// unrecorded returns a text about the option because of which not all stacks are recorded, or "".
 func (t *LeakTracker) unrecorded() string {
 	switch {
 	case t.opts.Depth == 0:

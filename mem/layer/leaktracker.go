@@ -27,22 +27,22 @@ type LeakTracker struct {
 	next    int
 }
 
-// LeakTrackerOptions say how much a LeakTracker records. The zero value is for debugging: every call with up to 16
-// frames.
+// LeakTrackerOptions determine how much a LeakTracker records. The zero value is for debugging: it records every call
+// with up to 16 frames.
 type LeakTrackerOptions struct {
-	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
+	// Depth is the number of frames kept of a call stack, at most 32. 0 means 16, and a negative value none.
 	Depth int
 	// Every records the stack of one allocation in so many; 0 means each. Recording is most of the cost of tracking.
 	// Other blocks are tracked without a site. With more than 1, frees record no stacks.
 	Every int
-	// Freed is how many freed blocks are remembered, so that a double free names the first one; 0 means 1024. A
-	// negative value means none, and frees record no stacks.
+	// Freed is the number of freed blocks that are remembered, so that the panic of a double free shows the first free.
+	// 0 means 1024. A negative value means none; then frees record no stacks.
 	Freed int
 }
 
 const maxTrackDepth = 32
 
-// A trackedBlock is what is known of an address: of a live block, or of one that was freed a short while ago.
+// A trackedBlock is the data of an address: of a live block, or of one that was freed recently.
 type trackedBlock struct {
 	block     mem.Block
 	requested int64
@@ -53,7 +53,7 @@ type trackedBlock struct {
 	freeAt    siteID
 }
 
-// A grave is a freed block that is still remembered, unless its address has a new one.
+// A freedBlock is a remembered freed block, unless its address has a new block.
 type freedBlock struct {
 	ptr    driver.Pointer
 	number uint64
@@ -104,7 +104,7 @@ func (t *LeakTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 	}
 	number := t.allocs.Add(1)
 	var site siteID
-	if t.samples(number) { // not in a function that both share: skipping its frame would cost a quarter of all
+	if t.samples(number) { // not in a shared function: skipping its frame would take a quarter of the time
 		site = t.sites.here(t.opts.Depth)
 	}
 	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "returned")
@@ -116,7 +116,7 @@ func (t *LeakTracker) samples(number uint64) bool {
 	return t.opts.Depth > 0 && number%uint64(t.opts.Every) == 0
 }
 
-// enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.
+// add adds a live block to the table. It panics if the address is live already, which is a bug of the allocator below.
 func (t *LeakTracker) add(tb trackedBlock, did string) {
 	b := tb.block
 	shard := t.blocks.Lock(b.Ptr)
@@ -141,7 +141,7 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	if t.opts.Depth > 0 && len(t.freed) > 0 && t.opts.Every == 1 {
 		here = t.sites.here(t.opts.Depth)
 	}
-	// Forgotten before it is freed: afterwards the address may be allocated again, to another goroutine's block.
+	// Remove the entry before the free: afterwards another goroutine may allocate the address.
 	shard := t.blocks.Lock(b.Ptr)
 	tb, known := shard.At[b.Ptr]
 	if !known || tb.freed || tb.block != b {
@@ -179,7 +179,7 @@ func (t *LeakTracker) rememberFreed(g freedBlock) {
 	shard.Unlock()
 }
 
-// explain says what is wrong with freeing b, given what is known of its address.
+// explain describes the error in freeing b, from the data of its address.
 func (t *LeakTracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 	at := uint64(b.Ptr)
 	switch {
@@ -210,9 +210,9 @@ func (t *LeakTracker) Movable(b mem.Block, h mem.Holder) bool {
 	return mem.Movable(t.Below, b, &trackedHolder{tracker: t, holder: h, block: tb})
 }
 
-// A trackedHolder stands between the allocator below, which moves a block, and its holder, so that the tracker follows.
-// While the block is lifted its entry is here and not in the table, whatever the order in which blocks land: one may
-// come to where another has not left yet. Its fields are for the allocator that calls it, under that one's locks.
+// A trackedHolder stands between a block's holder and the allocator below, which moves the block, and updates the
+// tracker. Between BeginMove and EndMove the entry is here and not in the table, because another block may move to its
+// old address before its EndMove. The locks of the calling allocator guard its fields.
 type trackedHolder struct {
 	tracker *LeakTracker
 	holder  mem.Holder
@@ -240,7 +240,7 @@ func (k *trackedHolder) BeginMove() ([]driver.Stream, bool) {
 	return used, true
 }
 
-// EndMove implements mem.Holder. The table is right before the holder hears of the move, and so before any Free.
+// EndMove implements mem.Holder. It updates the table before it calls the holder, and so before any Free.
 func (k *trackedHolder) EndMove(b mem.Block, s driver.Stream) {
 	k.block.block = b
 	k.tracker.add(k.block, "moved")

@@ -14,7 +14,7 @@ import (
 type Limiter struct {
 	Pass
 	limit atomic.Int64
-	live  atomic.Int64 // allocated bytes, and those of requests under way
+	live  atomic.Int64 // allocated bytes, including requests in progress
 }
 
 // NewLimiter returns an allocator that allocates blocks of a while their sizes (Block.Size, not the requested sizes)
@@ -43,7 +43,7 @@ func (l *Limiter) Limit() int64 { return l.limit.Load() }
 // HasLimit returns true: a limit of 0 allows nothing. See mem.LimitOf.
 func (l *Limiter) HasLimit() bool { return true }
 
-// Live returns the allocated bytes, including requests under way.
+// Live returns the allocated bytes, including requests in progress.
 func (l *Limiter) Live() int64 { return l.live.Load() }
 
 // Alloc implements mem.Allocator. The error is a *mem.LimitError if the limit refuses the request, or that of the
@@ -110,7 +110,7 @@ func (l *Limiter) reserve(n int64) (int64, bool) {
 		if n <= 0 || live+n <= l.limit.Load() {
 			return live, true
 		}
-		l.live.Add(-n) // SetLimit came between, and may have looked at Live since
+		l.live.Add(-n) // SetLimit may have lowered the limit in the meantime
 	}
 }
 

@@ -17,9 +17,9 @@ type LimitedDevice struct {
 	name  string
 
 	mu     sync.Mutex // a leaf
-	taken  int64      // bytes, those of requests under way included
+	taken  int64      // bytes, including requests in progress
 	blocks map[driver.Pointer]int64
-	pages  map[uint64]*limitedPage // by their IDs, until they are dropped and mapped nowhere
+	pages  map[uint64]*limitedPage // by ID, until they are dropped and no longer mapped
 	mapped map[driver.Pointer]*limitedPage
 }
 
@@ -27,19 +27,19 @@ type LimitedDevice struct {
 type limitedPage struct {
 	id      uint64
 	size    int64
-	places  int // where it is mapped
+	places  int // number of its mappings
 	dropped bool
 }
 
 // NewLimitedDevice returns dev for allocators that may take at most limit bytes of its memory. Beyond that Alloc and
 // Create fail with a *mem.LimitError; Available returns the rest. An allocator then behaves as on a full device: it
 // returns cached memory, compacts, and asks again. Its out-of-memory error explains the limit if mem.Open made it. So
-// the limit bounds the reserved memory of any allocator; a Limiter bounds live blocks only. Sizes count as the device's
-// alignment rounds them up; pages count until they are dropped and unmapped.
+// the limit bounds the reserved memory of any allocator; a Limiter bounds live blocks only. Sizes are rounded up to the
+// device's alignment; pages count until they are dropped and unmapped.
 //
-// Errors call the limit by name, such as "the engine's MemoryLimit". A limit that is not positive panics. Use the
-// device for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count.
-// Safe for concurrent use.
+// Errors call the limit name, such as "the engine's MemoryLimit". A limit that is not positive panics. Use the device
+// for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count. Safe for
+// concurrent use.
 func NewLimitedDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	if limit <= 0 {
 		panic(fmt.Sprintf("layer: NewLimitedDevice with %d bytes: want a positive limit", limit))
@@ -92,7 +92,7 @@ func (d *LimitedDevice) Alloc(size int64) (driver.Pointer, error) {
 	return p, nil
 }
 
-// take counts bytes, or says that the limit is in the way.
+// take counts bytes, or returns the error of the limit.
 func (d *LimitedDevice) take(size, counted int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +107,7 @@ func (d *LimitedDevice) take(size, counted int64) error {
 func (d *LimitedDevice) Free(p driver.Pointer) error {
 	d.mu.Lock()
 	counted := d.blocks[p]
-	delete(d.blocks, p) // first: the address may be another's as soon as the device has it
+	delete(d.blocks, p) // first, because the address may be reused as soon as the device has it
 	d.mu.Unlock()
 	err := d.Device.Free(p)
 	d.mu.Lock()
@@ -182,7 +182,7 @@ func (m limitedMemory) Drop(page driver.Page) error {
 	return nil
 }
 
-// reclaim counts a page no longer that the device has taken back. The caller holds mu.
+// reclaim ends the count of a page that the device has freed. The caller holds mu.
 func (d *LimitedDevice) reclaim(p *limitedPage) {
 	if p.dropped && p.places == 0 {
 		delete(d.pages, p.id)
@@ -225,8 +225,8 @@ func (m limitedMemory) Unmap(at driver.Pointer, size int64) error {
 	return nil
 }
 
-// explain completes an allocator's out-of-memory error, to which the device is what the limit leaves of it: with what
-// the device itself has free, and with the limit, if that was in the way and not one of the allocator's own alone.
+// explain completes an allocator's out-of-memory error, which describes the device as the limit presents it. It adds
+// the free memory of the device itself, and the limit, if it caused the failure and not only the allocator's own limit.
 func (d *LimitedDevice) explain(err error) error {
 	var oom *mem.OutOfMemory
 	if !errors.As(err, &oom) || oom.TooLarge {

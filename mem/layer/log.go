@@ -43,7 +43,7 @@ type Logger struct {
 	rows       int64
 	row        []byte
 	err        error
-	suppressed map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
+	suppressed map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, except those being moved
 }
 
 // NewLogger returns an allocator that writes a row of CSV to w for each block of a that is allocated, freed or moved,
@@ -151,7 +151,7 @@ func (l *Logger) Movable(b mem.Block, h mem.Holder) bool {
 	return b.Ptr != 0 && mem.Movable(l.Below, b, &loggedHolder{log: l, holder: h, block: b})
 }
 
-// A loggedHolder stands between the allocator below, which moves a block, and its holder, so that the log knows.
+// A loggedHolder stands between a block's holder and the allocator below, which moves the block, and logs the move.
 type loggedHolder struct {
 	log        *Logger
 	holder     mem.Holder
@@ -170,8 +170,7 @@ func (k *loggedHolder) BeginMove() ([]driver.Stream, bool) {
 	return used, ok
 }
 
-// EndMove implements mem.Holder. The row is written before the holder hears of the move, and so before that of any
-// Free.
+// EndMove implements mem.Holder. It writes the row before it calls the holder, and so before the row of any Free.
 func (k *loggedHolder) EndMove(b mem.Block, s driver.Stream) {
 	switch {
 	case k.suppressed:

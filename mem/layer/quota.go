@@ -16,7 +16,7 @@ type Quotas struct {
 	inner mem.Allocator
 	total int64
 
-	mu        sync.Mutex // a leaf: guards what follows, and live of the tenants
+	mu        sync.Mutex // a leaf: guards the fields below, and live of the tenants
 	committed int64
 }
 
@@ -62,7 +62,7 @@ type Tenant struct {
 // Name returns the name that Quotas.Tenant was given.
 func (t *Tenant) Name() string { return t.name }
 
-// Reserved returns the bytes that the tenant can always allocate.
+// Reserved returns the number of bytes that the tenant can always allocate.
 func (t *Tenant) Reserved() int64 { return t.reserved }
 
 // Limit returns the maximum of the tenant's allocated bytes.
@@ -71,7 +71,7 @@ func (t *Tenant) Limit() int64 { return t.limit }
 // HasLimit returns true: a limit of 0 allows nothing. See mem.LimitOf.
 func (t *Tenant) HasLimit() bool { return true }
 
-// Live returns the tenant's allocated bytes, including requests under way.
+// Live returns the tenant's allocated bytes, including requests in progress.
 func (t *Tenant) Live() int64 {
 	t.quotas.mu.Lock()
 	defer t.quotas.mu.Unlock()
@@ -93,7 +93,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 		return mem.Block{}, err
 	}
 	allocated := false
-	defer func() { // not only for errors: the allocator below may panic, and the total is not this tenant's alone
+	defer func() { // even after a panic of the allocator below, because tenants share the total
 		if !allocated {
 			t.uncharge(size)
 		}
@@ -129,7 +129,7 @@ func (t *Tenant) charge(n, want, size int64) error {
 	return nil
 }
 
-// share is what the tenant takes of the total with so much live.
+// share returns the tenant's share of the total with the given live bytes.
 func (t *Tenant) share(live int64) int64 { return max(live, t.reserved) }
 
 func (t *Tenant) uncharge(n int64) {
@@ -181,7 +181,7 @@ func (t *Tenant) Unwrap() mem.Allocator { return t.quotas.inner }
 type QuotaError struct {
 	Tenant string
 	Want   int64 // requested
-	Block  int64 // of the block that would have been allocated, as far as known: at least Want
+	Block  int64 // size of the refused block, as far as known: at least Want
 	Live   int64 // of live blocks of the tenant
 	Limit  int64 // the tenant's
 	Left   int64 // of the total, neither allocated nor reserved

@@ -93,7 +93,7 @@ func parseLogRow(text string, handles map[uint64]driver.StreamID) (row LogRow, e
 	return row, err
 }
 
-// logHandles is how many streams of a log may be named by their handles: a log comes from anywhere.
+// logHandles is the maximum number of streams named by handles in a log, because logs are untrusted.
 const logHandles = 1024
 
 func parseLogStream(text string, handles map[uint64]driver.StreamID) (driver.StreamID, error) {
@@ -107,7 +107,7 @@ func parseLogStream(text string, handles map[uint64]driver.StreamID) (driver.Str
 	s, ok := handles[n]
 	if !ok {
 		if len(handles) == logHandles {
-			return 0, fmt.Errorf("stream %q: %d streams are named by their handles already", text, logHandles)
+			return 0, fmt.Errorf("stream %q: the log already names %d streams by handles", text, logHandles)
 		}
 		s = driver.StreamID(3 + len(handles))
 		handles[n] = s
@@ -132,7 +132,7 @@ func parseLogPointer(text string) (driver.Pointer, error) {
 // live block, or whose request a refuses, with an error that gives the line. Blocks that are still live at the end are
 // freed. Requests for no bytes, which RMM logs, are skipped.
 func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (driver.Stream, error)) error {
-	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left
+	// By logged address, the oldest first: during a move a block may arrive at an address that another has not left
 	// yet.
 	live := map[driver.Pointer][]mem.Block{}
 	defer func() {
@@ -155,11 +155,11 @@ func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (dri
 	replay := func(row LogRow) error {
 		switch row.Action {
 		case LogAlloc:
-			if row.Ptr == 0 && row.Size == 0 { // RMM logs requests for nothing, and their frees
+			if row.Ptr == 0 && row.Size == 0 { // RMM logs empty requests, and their frees
 				return nil
 			}
 			if len(live[row.Ptr]) > 0 {
-				return fmt.Errorf("a block is live at %#x already", uint64(row.Ptr))
+				return fmt.Errorf("there is already a live block at %#x", uint64(row.Ptr))
 			}
 			s, err := stream(row.Stream)
 			if err != nil {

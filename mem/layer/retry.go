@@ -50,13 +50,13 @@ func WaitTimeout(limit time.Duration) WaitContext {
 	}
 }
 
-// RetryOptions say how a Retry makes room. The zero value does nothing.
+// RetryOptions determine how a Retry makes room. The zero value does nothing.
 type RetryOptions struct {
 	// Steps run in order, each once for a request. After each that returns nil the allocator below is asked again. It
 	// is RMM's failure_callback_resource_adaptor with a finite list.
 	Steps []Step
 
-	// Wait, if not nil, makes a request that found no room, also after the steps, wait until other goroutines free
+	// Wait, if not nil, makes a request that finds no room even after the steps wait until other goroutines free
 	// memory. The allocator below is asked again after each Free through the Retry, and a last time when the context
 	// ends. It is TensorFlow's AllocatorRetry, which waits for 10 seconds: WaitTimeout(10 * time.Second).
 	Wait WaitContext
@@ -69,7 +69,7 @@ type Retry struct {
 	gate waiting.Gate
 
 	mu   sync.Mutex
-	busy []uintptr // goroutines that take steps
+	busy []uintptr // goroutines that run steps
 }
 
 // NewRetry returns an allocator that asks a again when a has no room (an error that matches mem.ErrNoMemory): after
@@ -128,9 +128,9 @@ type attempt struct {
 	size int64
 	o    mem.AllocOptions
 
-	b         mem.Block // what the last ask returned
+	b         mem.Block // result of the last ask
 	err       error
-	tentative bool // how it asked
+	tentative bool // whether the last ask was tentative
 }
 
 // ask asks once more, tentatively or for good, and reports whether the request has ended.
@@ -154,7 +154,7 @@ func (r *Retry) retry(t *attempt, wait WaitContext) (mem.Block, error) {
 	return mem.Block{}, errors.Join(append([]error{t.err}, failed...)...)
 }
 
-// makeRoom takes the steps and waits. It reports what failed of that, and whether the request has ended.
+// makeRoom runs the steps and waits. It returns their errors, and whether the request has ended.
 func (r *Retry) makeRoom(t *attempt, wait WaitContext) (failed []error, ended bool) {
 	if !r.enter() {
 		return nil, false
@@ -188,10 +188,10 @@ func (r *Retry) cannotFit(t *attempt) bool {
 	_, two := mem.Find[*Fallback](r.Below)
 	_, many := mem.Find[*Binning](r.Below)
 	limit, limited := mem.LimitOf(r.Below)
-	return limited && t.size > limit && !two && !many // of which others may have no limit
+	return limited && t.size > limit && !two && !many // other allocators may have no limit
 }
 
-// enter notes that this goroutine takes steps, and reports false if it does already.
+// enter records that this goroutine runs steps. It reports false if the goroutine already does.
 func (r *Retry) enter() bool {
 	self := goroutine.ID()
 	r.mu.Lock()

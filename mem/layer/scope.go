@@ -95,8 +95,8 @@ func (s *Scope) find(call string, b mem.Block) *scopeEntry {
 	return e
 }
 
-// remove takes a block out. It returns the block as the allocator below knows it, and the streams that Use named. The
-// caller holds mu.
+// remove removes a block. It returns the block of the allocator below, and the streams that Use named. The caller holds
+// mu.
 func (s *Scope) remove(tag uint64) (mem.Block, []driver.Stream) {
 	e := s.entries.Get(tag)
 	s.entries.Get(e.prev).next, s.entries.Get(e.next).prev = e.next, e.prev
@@ -118,8 +118,8 @@ func (s *Scope) Free(b mem.Block, used ...driver.Stream) {
 	s.inner.Free(below, used...)
 }
 
-// Use records that work on these streams uses b. Close and Free then free b as if they were told of the streams. Naming
-// a stream again is a no-op. The zero Block is ignored.
+// Use records that work on these streams uses b. Close and Free then free b as if these streams were passed to them.
+// Naming a stream again is a no-op. The zero Block is ignored.
 func (s *Scope) Use(b mem.Block, streams ...driver.Stream) {
 	check.Used("layer: Scope: Use", streams)
 	if b == (mem.Block{}) {
@@ -140,8 +140,8 @@ func (e *scopeEntry) use(s driver.Stream) {
 }
 
 // Keep takes b out of the scope, which then no longer frees it. It returns the same memory as a block of the allocator
-// below, which must be freed there, and the streams that Use named, which that Free must be told of. The zero Block is
-// returned as it is.
+// below, which must be freed there, and the streams that Use named, which must be passed to that Free. The zero Block
+// is returned unchanged.
 func (s *Scope) Keep(b mem.Block) (kept mem.Block, used []driver.Stream) {
 	if b == (mem.Block{}) {
 		return b, nil
@@ -160,9 +160,9 @@ func (s *Scope) end(call string, b mem.Block, keep bool) (mem.Block, []driver.St
 	return s.remove(b.Tag)
 }
 
-// Close frees the live blocks, the last one allocated first, each as if Free were told of the streams that Use named.
-// It waits for blocks that are being moved. Closing twice is a no-op; blocks that other goroutines free at the same
-// time are freed once. If the allocator below panics, another Close continues with the remaining blocks.
+// Close frees the live blocks, the last one allocated first, each with the streams that Use named. It waits for blocks
+// that are being moved. Closing twice is a no-op; blocks that other goroutines free at the same time are freed once. If
+// the allocator below panics, another Close continues with the remaining blocks.
 func (s *Scope) Close() {
 	s.mu.Lock()
 	s.closed = true // from now on BeginMove refuses
@@ -186,8 +186,8 @@ func (s *Scope) Close() {
 // Unwrap implements mem.Wrapper.
 func (s *Scope) Unwrap() mem.Allocator { return s.inner }
 
-// Movable implements mem.Mover. h is told of the scope's block or, after Keep, of the block of the allocator below.
-// While the scope is being closed its blocks are not moved.
+// Movable implements mem.Mover. EndMove of h receives the scope's block or, after Keep, the block of the allocator
+// below. While the scope is being closed, its blocks are not moved.
 func (s *Scope) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
@@ -216,7 +216,7 @@ type scopeHolder struct {
 	scope  *Scope
 	holder mem.Holder
 	tag    uint64
-	below  mem.Block // as the allocator below knows it
+	below  mem.Block // the block of the allocator below
 	kept   bool      // the block was taken out of the scope
 }
 

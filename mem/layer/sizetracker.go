@@ -27,7 +27,7 @@ type SizeTracker struct {
 	mu    sync.Mutex // a leaf: guards what follows
 	usage mem.Usage
 
-	aligned [63]atomic.Pointer[Aligner] // over inner, by the logarithm of the alignment; made when first asked for
+	aligned [63]atomic.Pointer[Aligner] // over inner, by the logarithm of the alignment; made on demand
 }
 
 // SizeTrackerOptions are options of NewSizeTracker. The zero value is valid.
@@ -41,7 +41,7 @@ type SizeTrackerOptions struct {
 
 type trackedSize struct {
 	id   uint64
-	from mem.Allocator // where the block goes back to: the allocator below, or an Aligner over that
+	from mem.Allocator // the block's allocator: the allocator below, or an Aligner over it
 }
 
 // NewSizeTracker returns an allocator that records the requested size of each block of a, numbers the blocks, counts
@@ -124,7 +124,7 @@ func (t *SizeTracker) Free(b mem.Block, used ...driver.Stream) {
 	t.drop()
 }
 
-// drop takes one reference away.
+// drop removes one reference.
 func (t *SizeTracker) drop() {
 	if t.refs.Add(-1) == 0 {
 		t.last.Do(t.done)
@@ -244,5 +244,5 @@ type closingTracked struct {
 	io.Closer
 }
 
-// Unwrap implements mem.Wrapper: so Find finds the SizeTracker.
+// Unwrap implements mem.Wrapper, so that mem.Find finds the SizeTracker.
 func (c closingTracked) Unwrap() mem.Allocator { return c.SizeTracker }

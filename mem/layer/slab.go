@@ -29,14 +29,14 @@ type slabShard struct {
 // A slab is a block that is cut into pieces. Its stream's shard guards it.
 type slab struct {
 	block   mem.Block
-	stream  driver.Stream   // the very one, for its number may be another's once it is closed
-	free    []uint32        // pieces; the last one goes first
+	stream  driver.Stream   // the stream itself, because its number may be reused once it is closed
+	free    []uint32        // free pieces; the last one is allocated first
 	live    int64           // pieces
-	users   []driver.Stream // of spent pieces
-	retired bool            // no longer allocated from, and not open: its stream's ID is another stream's now
+	users   []driver.Stream // streams that used freed pieces
+	retired bool            // not open: another stream now has its stream's ID
 }
 
-// A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the allocator below.
+// A slabPiece identifies a block: a piece of a slab or, if the slab is nil, a block of the allocator below.
 type slabPiece struct {
 	slab  *slab
 	piece uint32
@@ -122,9 +122,9 @@ func (h *slabShard) open(id driver.StreamID) *[]*slab {
 	return &h.streams[at]
 }
 
-// retire takes slabs of other streams of s's number from the end of the list, so that s gets none of their pieces: what
-// is below knows those as another's. It returns one that is to go back below, or nil once none is left there. The
-// caller holds mu.
+// retire removes slabs of other streams with the number of s from the end of the list, so that s gets none of their
+// pieces: to the allocator below they belong to another stream. It returns a slab that must be freed below, or nil if
+// there is none. The caller holds mu.
 func (h *slabShard) retire(s driver.Stream) *slab {
 	open := h.open(s.ID())
 	for n := len(*open) - 1; n >= 0 && (*open)[n].stream != s; n-- {
@@ -137,7 +137,7 @@ func (h *slabShard) retire(s driver.Stream) *slab {
 	return nil
 }
 
-// ask gets a block from below, if need be after giving back the slabs without live pieces.
+// ask allocates a block below, if necessary after freeing the slabs without live pieces.
 func (x *Slabs) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if !o.NoRetry {
 		tentative := o
@@ -191,7 +191,7 @@ func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 	}
 }
 
-// flush gives back the slabs without live pieces.
+// flush frees the slabs without live pieces to the allocator below.
 func (x *Slabs) flush() {
 	var idle []*slab
 	for i := range x.shards {

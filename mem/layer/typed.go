@@ -57,18 +57,18 @@ func NewTyped[T any](a mem.Allocator, opts TypedOptions[T]) *Typed[T] {
 	t := &Typed[T]{a: a, opts: opts, size: int64(kind.Size()), pointers: holdsPointers(kind), visible: opts.Visible}
 	if t.visible == nil {
 		t.visible, _ = mem.Find[driver.Visible](a)
-		_, t.idle = a.(driver.Visible) // with a layer above, blocks may have been kept there
+		_, t.idle = a.(driver.Visible) // not through a layer, which may have kept blocks
 	}
 	if (opts.Construct != nil || opts.Destroy != nil) && !t.onHeap() && t.visible == nil {
-		panic(fmt.Sprintf("layer: Typed: Construct or Destroy of %v in memory that Go code does not reach", kind))
+		panic(fmt.Sprintf("layer: Typed: Construct or Destroy of %v in memory that Go code cannot access", kind))
 	}
 	return t
 }
 
-// onHeap reports whether elements live on Go's heap: those that have to, and those of no size.
+// onHeap reports whether elements live on Go's heap: those with pointers, and those of size 0.
 func (t *Typed[T]) onHeap() bool { return t.pointers || t.size == 0 }
 
-// holdsPointers reports whether values of a type hold what Go's collector must see.
+// holdsPointers reports whether values of a type contain pointers that Go's collector must see.
 func holdsPointers(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:
@@ -103,8 +103,8 @@ func (e *Elements[T]) Len() int { return e.n }
 // Free.
 func (e *Elements[T]) Slice() []T { return e.slice }
 
-// Block returns the block that holds the elements. For elements on Go's heap it is the block that stands for them, and
-// for no elements the zero Block.
+// Block returns the block that holds the elements. For elements on Go's heap it is the unused block of the same size,
+// and without elements the zero Block.
 func (e *Elements[T]) Block() mem.Block { return e.block }
 
 // Alloc returns n elements for work queued on s from now on. Where Go code can access them, it waits, until ctx ends,
@@ -165,12 +165,12 @@ func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	}
 	if !t.idle {
 		if err := e.stream.Sync(ctx); err != nil {
-			return fmt.Errorf("layer: Typed: wait for what may still use the memory: %w", err)
+			return fmt.Errorf("layer: Typed: wait for work that may still use the memory: %w", err)
 		}
 	}
 	bytes, err := t.visible.Bytes(e.block.Ptr, int64(e.n)*t.size)
 	if err != nil {
-		return fmt.Errorf("layer: Typed: reach the memory: %w", err)
+		return fmt.Errorf("layer: Typed: access the memory: %w", err)
 	}
 	first := (*T)(unsafe.Pointer(unsafe.SliceData(bytes)))
 	if align := unsafe.Alignof(*first); uintptr(unsafe.Pointer(first))%align != 0 {
@@ -190,7 +190,8 @@ func (t *Typed[T]) Free(e *Elements[T], used ...driver.Stream) {
 	}
 	check.Used("layer: Typed: Free", used)
 	if e.owner != t || !e.freed.CompareAndSwap(false, true) {
-		panic(fmt.Sprintf("layer: Typed: Free of %d elements that are not live: they were freed already, or another made them", e.n))
+		panic(fmt.Sprintf("layer: Typed: Free of %d elements that are not live: "+
+			"they were freed already, or another Typed made them", e.n))
 	}
 	if t.opts.Destroy != nil && !t.onHeap() && e.n > 0 {
 		for _, s := range append([]driver.Stream{e.stream}, used...) {

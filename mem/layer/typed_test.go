@@ -150,7 +150,7 @@ func TestTypedFreesWhatPanicsInDestroy(t *testing.T) {
 		DestroyBlock: func(driver.Stream, *layer.Elements[string]) { panic("the block") },
 	})
 	e = elements(t, b, fake.S0, 1)
-	testkit.Contains(t, testkit.Panic(t, func() { a.Free(e) }), "another made them")
+	testkit.Contains(t, testkit.Panic(t, func() { a.Free(e) }), "another Typed made them")
 	if text := testkit.Panic(t, func() { b.Free(e) }); text != "the block" || len(base.Live) != 0 {
 		t.Errorf("%q, %d blocks are left", text, len(base.Live))
 	}
@@ -227,7 +227,7 @@ func TestTypedKnowsGoPointers(t *testing.T) {
 	}
 }
 
-// In memory that Go code does not reach a block is made and unmade as a whole, by work on its stream.
+// In memory that Go code cannot access a block is made and unmade as a whole, by work on its stream.
 func TestTypedOnADevice(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	below := newCaching(t, dev)
@@ -259,7 +259,7 @@ func TestTypedOnADevice(t *testing.T) {
 		t.Errorf("%d blocks are left", live)
 	}
 	testkit.Contains(t, testkit.Panic(t, func() { layer.NewTyped(below, layer.TypedOptions[int32]{Destroy: func(*int32) {}}) }),
-		"layer: Typed", "int32", "Go code does not reach")
+		"layer: Typed", "int32", "Go code cannot access")
 }
 
 func TestTypedOfTooMany(t *testing.T) {

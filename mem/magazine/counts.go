@@ -44,8 +44,8 @@ func (k *counts) add(other *counts) {
 }
 
 // held returns the blocks that were freed and not allocated again. Their requested bytes are those that the allocator
-// below counts as requested, and that no live request has; for live blocks, the bytes by which the first request
-// exceeded the present one are included.
+// below counts as requested, less those of live requests. So if the first request for a live block was larger than the
+// current one, the difference is included.
 func (f *poolCounts) held() stats.Sums {
 	h := f.freed
 	h.Sub(f.allocated)

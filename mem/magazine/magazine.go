@@ -8,7 +8,7 @@
 // A Cache is safe for concurrent use. Requests of up to Options.MaxSize bytes are served from the caches; larger ones
 // go to the allocator below. Cached blocks are live to the allocator below; mem.Find on a Cache finds statistics and a
 // snapshot that count them as inactive. The address of a block depends on the scheduler. Call Flush before a stream is
-// closed: its cached blocks serve the next stream with the same ID otherwise. A Cache is no mem.Mover: the allocator
+// closed; otherwise its cached blocks serve the next stream with the same ID. A Cache is not a mem.Mover: the allocator
 // below does not move blocks that were allocated through it.
 package magazine
 
@@ -35,21 +35,21 @@ import (
 // are empty, one comes from the depot. So a goroutine that only allocates and another that only frees take the depot's
 // lock once per magazine.
 //
-// Each block has a blockEntry, found from its tag: the block as the allocator below knows it, the requested size, and a
+// Each block has a blockEntry, found from its tag: the block of the allocator below, the requested size, and a
 // generation, which is odd while the block is live. A block is
 //
 //	live      allocated
-//	cached    in a magazine; the allocator below takes it for live
+//	cached    in a magazine; live to the allocator below
 //	evicted   on its way to the allocator below, in no magazine
 //
-// A block serves requests of its own size class only: beyond the waste of the allocator below at most 511 bytes are
-// wasted. A block that other streams use is freed below at once.
+// A block serves requests of its own size class only, so it wastes at most 511 bytes in addition to the waste of the
+// allocator below. A block that other streams use is freed below at once.
 //
 // # Bounds
 //
-// One half of what Options allow is divided among the processors, the other half is the depots'. A streamCache,
-// processorCache or depot that would exceed its limit returns all its blocks to the allocator below. If that has no
-// room, all cached blocks are returned and it is asked again.
+// Half of the limits in Options is divided among the processors, and the depots have the other half. A streamCache,
+// processorCache or depot that would exceed its limit returns all its blocks to the allocator below. If the allocator
+// below has no room, all cached blocks are returned and the request is repeated.
 //
 // # Locks
 //
@@ -64,7 +64,7 @@ import (
 // A Cache caches freed blocks of another allocator. Safe for concurrent use.
 type Cache struct {
 	below      mem.Allocator
-	report     mem.Allocator // below, with statistics and a snapshot that know what is held
+	report     mem.Allocator // the allocator below, with statistics and a snapshot that account for cached blocks
 	opts       Options
 	limits     limits
 	processors []processorCache // a power of two
@@ -83,14 +83,14 @@ type Cache struct {
 	base      counts       // when accumulated statistics were reset; under every lock
 }
 
-// Options limit how much a Cache holds. The zero value has the defaults. Negative values panic.
+// Options limit the size of a Cache. The zero value has the defaults. Negative values panic.
 type Options struct {
 	// MaxSize is the largest request, in bytes, that is served from magazines. Larger requests go to the allocator
-	// below. 0 is 1 MiB, the largest small block of mem/caching; the maximum is 8 MiB.
+	// below. 0 means 1 MiB, the largest small block of mem/caching; the maximum is 8 MiB.
 	MaxSize int64
-	// Stream is the maximum of bytes cached for one stream. 0 is 256 MiB.
+	// Stream is the maximum of bytes cached for one stream. 0 means 256 MiB.
 	Stream int64
-	// Total is the maximum of bytes cached in all. 0 is 1 GiB.
+	// Total is the maximum of all cached bytes. 0 means 1 GiB.
 	Total int64
 }
 
@@ -100,7 +100,7 @@ const (
 	smallSize  = 1 << 20 // blocks up to it count as small in statistics
 )
 
-// A share are the bytes that one cache of each kind may hold.
+// limits holds the maximum bytes of one cache of each kind.
 type limits struct{ stream, processor, depot int64 }
 
 // New returns a cache over an allocator, with magazines for the current number of processors (GOMAXPROCS). Blocks that

@@ -22,7 +22,7 @@ func (s Stream) ID() driver.StreamID { return s.Number }
 // S0 and S1 are two streams.
 var S0, S1 driver.Stream = Stream{Number: 0}, Stream{Number: 1}
 
-// A Pile is an allocator of numbers: sizes rounded up to a multiple, the address freed last allocated first.
+// A Pile is an allocator without memory. It rounds sizes up to a multiple, and reuses the last freed address first.
 type Pile struct {
 	mu     sync.Mutex
 	round  int64

@@ -10,7 +10,8 @@ import (
 )
 
 // Create implements driver.VirtualMemory: with pages that other processes can open, as those of PyTorch's expandable
-// segments are. Where the device cannot make such a page, for want of a file descriptor say, it makes an ordinary one.
+// segments are. If the device cannot make such a page, for example for lack of a file descriptor, it makes an ordinary
+// one.
 func (m *Memory) Create(size int64) (driver.Page, error) {
 	if m.sharing != nil {
 		page, err := m.sharing.CreateShared(size)
@@ -22,7 +23,7 @@ func (m *Memory) Create(size int64) (driver.Page, error) {
 }
 
 // Export returns the descriptors of the pages behind [p, p+size), in the order of their addresses, and where the first
-// is mapped. It returns no pages if none is mapped there. The descriptors stay the memory's, which closes them when it
+// is mapped. It returns no pages if none is mapped there. The Memory owns the descriptors and closes them when it
 // unmaps the pages. The error matches driver.ErrUnsupported if other processes cannot open one of the pages.
 func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, files []driver.PageFile, err error) {
 	m.mu.Lock()

@@ -1,4 +1,4 @@
-// Package peers is the virtual memory of a device that other devices, and other processes, may use too.
+// Package peers provides a device's virtual memory, shared with other devices and processes.
 package peers
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Memory is a device's virtual memory, for one allocator. What it has mapped and what it maps, its peers may use, as
-// PyTorch's expandable segments are mapped for the devices that have peer access. Safe for concurrent use.
+// A Memory is a device's virtual memory, for one allocator. Its peers may use all pages that it has mapped and will
+// map, as PyTorch's expandable segments are mapped for the devices with peer access. Safe for concurrent use.
 type Memory struct {
 	driver.VirtualMemory
 	dev     driver.Device
@@ -27,7 +27,7 @@ type Memory struct {
 // A mappedPage is a page at an address.
 type mappedPage struct {
 	page driver.Page
-	file *os.File // once it was exported; closed when the page is unmapped
+	file *os.File // set when it is exported; closed when the page is unmapped
 }
 
 // Of returns dev's virtual memory, or nil if it has none.
@@ -37,7 +37,7 @@ func Of(dev driver.Device) *Memory {
 		return nil
 	}
 	sharing := dev.Sharing()
-	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // layer.LimitedDevice: peers know the device itself
+	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // a layer.LimitedDevice: peers need the device
 		dev = limited.Underlying()
 	}
 	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}
@@ -76,7 +76,7 @@ func (m *Memory) Unmap(p driver.Pointer, size int64) error {
 	for end := p + driver.Pointer(size); p < end; {
 		mp := m.mapped[p]
 		if mp.file != nil {
-			_ = mp.file.Close() // who opened the page has descriptors of its own
+			_ = mp.file.Close() // processes that opened the page have their own descriptors
 		}
 		delete(m.mapped, p)
 		p += driver.Pointer(max(mp.page.Size, 1))
@@ -105,7 +105,7 @@ func (m *Memory) Add(dev driver.Device) error {
 	return nil
 }
 
-// linked fails if work on dev cannot use memory of other.
+// linked returns an error if work on dev cannot use memory of other.
 func linked(dev, other driver.Device) error {
 	can := false
 	if peers := dev.Peers(); peers != nil && other.Peers() != nil {
@@ -124,7 +124,7 @@ func linked(dev, other driver.Device) error {
 	return nil
 }
 
-// share lets a peer use what was mapped. One that was closed is a peer no more.
+// share lets a peer use mapped memory. It removes a peer that was closed.
 func (m *Memory) share(p driver.Pointer, size int64, peer driver.Device) error {
 	err := m.dev.Peers().Share(p, size, peer)
 	if errors.Is(err, driver.ErrClosed) {

@@ -1,8 +1,8 @@
-// Package poolscope says which private pool a request goes to.
+// Package poolscope determines the private pool of a request.
 //
-// A scope sends requests to a pool until it ends: all, or those that a filter or a key names. Of several scopes that a
-// request matches, the one begun last wins, as in PyTorch's allocator of device memory. Nothing here is locked: the
-// allocator's lock is held for every call, and while a filter runs.
+// A scope sends requests to a pool until it ends: all requests, or those that match a filter or a key. If a request
+// matches several scopes, the last begun one wins, as in PyTorch's allocator of device memory. The package has no
+// locks: the allocator holds its lock during every call, and while a filter runs.
 package poolscope
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Filter says which requests a scope catches: those for which all that is set holds.
+// A Filter selects the requests of a scope: they must match all fields that are set.
 type Filter struct {
 	Stream func(driver.Stream) bool // nil: requests for any stream
 	Key    any                      // mem.AllocOptions.Key; nil: requests with any key, or none
@@ -26,11 +26,11 @@ func (f *Filter) matches(s driver.Stream, key any) bool {
 // A Scope is a pool and the requests that go there.
 type Scope[P comparable] struct {
 	Pool   P
-	Graph  bool // of work that is captured, and not of a pool's user
+	Graph  bool // for captured work, not for the user of a pool
 	Filter Filter
 }
 
-// Scopes are those that have not ended, in the order in which they were begun.
+// Scopes holds the open scopes in the order in which they were begun.
 type Scopes[P comparable] []*Scope[P]
 
 // Begin begins a scope.
@@ -39,7 +39,7 @@ func (l *Scopes[P]) Begin(s Scope[P]) *Scope[P] {
 	return &s
 }
 
-// End ends a scope. It reports false if that has ended already, or is nil.
+// End ends a scope. It reports false if the scope has ended already or is nil.
 func (l *Scopes[P]) End(s *Scope[P]) bool {
 	i := slices.Index(*l, s)
 	if i >= 0 {
@@ -48,7 +48,7 @@ func (l *Scopes[P]) End(s *Scope[P]) bool {
 	return i >= 0
 }
 
-// Graph returns the scope in which captured work allocates to a pool, or nil. There is one at most.
+// Graph returns the scope in which captured work allocates from a pool, or nil. There is at most one.
 func (l Scopes[P]) Graph(p P) *Scope[P] {
 	for _, s := range l {
 		if s.Graph && s.Pool == p {
@@ -63,12 +63,12 @@ func (l Scopes[P]) Lead(p P) bool {
 	return slices.ContainsFunc(l, func(s *Scope[P]) bool { return s.Pool == p })
 }
 
-// Capturing reports whether captured work allocates to any pool.
+// Capturing reports whether captured work allocates from any pool.
 func (l Scopes[P]) Capturing() bool {
 	return slices.ContainsFunc(l, func(s *Scope[P]) bool { return s.Graph })
 }
 
-// Find returns the pool of a request for a stream with a key, and false if no scope catches it.
+// Find returns the pool of a request for a stream with a key, and false if it matches no scope.
 func (l Scopes[P]) Find(stream driver.Stream, key any) (pool P, ok bool) {
 	for _, s := range slices.Backward(l) {
 		if s.Filter.matches(stream, key) {
