@@ -55,12 +55,13 @@ func (a *Allocator) backRange(r *request, rg *region, number uint16, from, to ui
 		}
 		g = mp.at + mp.n
 	}
+	beyond := need+taken > 0 && a.used+need > a.maxGranules // idle pages may be there beyond a limit that was lowered
 	switch {
-	case need == 0:
+	case need == 0 && !beyond:
 		return deps, nil
 	case !r.mayCallDriver:
 		err = errFlushFirst
-	case need > a.maxGranules-a.used:
+	case beyond:
 		err = &shortage{need: need + taken}
 	default:
 		if deps, err = a.fill(r, rg, number, from, to, deps); err == nil {
@@ -128,6 +129,9 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
 		order := a.largest()
+		for order > 0 && a.created > a.maxGranules && a.used+1<<order > a.maxGranules {
+			order-- // idle pages beyond a limit that was lowered
+		}
 		if fits := bits.Len32(to-g) - 1; order > fits && !rg.fresh(to, g+1<<order) {
 			order = fits
 		}
@@ -230,7 +234,7 @@ func (a *Allocator) largest() int {
 	most := a.cfg.Page / a.granule
 	if most == 0 {
 		most = max(1, min(defaultPage, a.created/192), a.created/768)
-		if a.limit > 0 {
+		if a.limited() {
 			most = min(most, max(1, a.limit/8192))
 		}
 	}

@@ -46,13 +46,18 @@ type avoidance struct {
 }
 
 // toAvoid returns the streams that s cannot wait for now.
-func (a *Allocator) toAvoid(s driver.Stream) (avoid avoidance) {
+func (a *Allocator) toAvoid(s driver.Stream) avoidance {
 	if a.streams.NotCapturing(s) != nil {
 		return avoidance{a.streams.Register(s), true}
 	}
-	for other := range a.streams.Registered() {
-		if other != s && a.streams.NotCapturing(other) != nil {
-			avoid.streams = a.streams.Union(avoid.streams, a.streams.Register(other))
+	return a.capturing()
+}
+
+// capturing returns the streams that capture, for which no other can wait.
+func (a *Allocator) capturing() (avoid avoidance) {
+	for s := range a.streams.Registered() {
+		if a.streams.NotCapturing(s) != nil {
+			avoid.streams = a.streams.Union(avoid.streams, a.streams.Register(s))
 		}
 	}
 	return avoid

@@ -91,6 +91,10 @@ func TestConcurrent(t *testing.T) {
 							r.a.Observe(func(mem.Event) {})
 						case 2:
 							r.a.Observe(nil)
+						case 3:
+							if err := r.a.SetLimit(int64(24+n%40) * granule); err != nil {
+								t.Error(err)
+							}
 						}
 					} else if err := r.a.Check(); err != nil {
 						t.Error(err)

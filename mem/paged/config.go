@@ -14,7 +14,8 @@ import (
 // A Config is the settings of an Allocator. Sizes are bytes. The zero value holds no more memory than the peak in use,
 // and is limited only by the device's memory.
 type Config struct {
-	// Limit (limit) bounds the physical memory, rounded down to the device's granularity. 0 is no limit.
+	// Limit (limit) bounds the physical memory, rounded down to the device's granularity. 0 is no limit. SetLimit
+	// replaces it at run time.
 	Limit int64
 	// Page (page) is the size of the largest page, rounded down to a power of two of granules. A large page costs the
 	// driver no more than a small one, but only neighbouring blocks can use the part that a block leaves free. 0 is a

@@ -140,8 +140,8 @@ func (a *Allocator) checkPages() error {
 	case created != a.created || used != a.used || homes*a.granule != reserved || used+idle != homes:
 		return fmt.Errorf("paged: %d granules created, %d used, %d at home, %d idle; counted %d, %d, %d bytes",
 			created, used, homes, idle, a.created, a.used, reserved)
-	case a.limit > 0 && created > a.limit:
-		return fmt.Errorf("paged: %d granules, the limit is %d", created, a.limit)
+	case created > a.maxGranules+a.surplus:
+		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules, a.surplus)
 	}
 	return nil
 }

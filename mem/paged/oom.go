@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -20,7 +19,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	e := &mem.OutOfMemory{
 		Requested: r.requested, Rounded: size, Segment: short.need * a.granule,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
-		Allowed:   a.limit * a.granule,
+		Allowed:   a.allowed(),
 		Allocated: a.live().Bytes, Reserved: a.stats.ReservedBytes.All.Current,
 		Stream: r.stream.ID(), Cause: short.cause,
 	}
@@ -30,7 +29,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if procs, err := a.dev.Processes(); err == nil {
 		e.Processes = procs
 	}
-	if needed := a.used + short.need; a.limit > 0 && needed > a.limit {
+	if needed := a.used + short.need; a.limited() && needed > a.limit {
 		e.Needed = needed * a.granule
 	}
 	a.notify(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
@@ -41,14 +40,14 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	}
 	e.Stranded = a.used*a.granule - e.Allocated
 	e.Pinning = a.pinning()
-	if a.limit > 0 && (a.used+short.need-a.created)*a.granule <= e.Free {
+	if needed := a.used + short.need; needed > a.limit && (needed-a.created)*a.granule <= e.Free {
 		e.Remedies = append(e.Remedies, mem.Remedy{
-			Name:   "limit=" + bytesize.Exact((a.used+short.need)*a.granule),
+			Name:   a.higherLimit(needed),
 			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which live blocks keep " + mem.FormatSize(a.used*a.granule),
 		})
 	}
 	room := e.Free
-	if a.limit > 0 {
+	if a.limited() {
 		room = min(room, (a.limit-a.created)*a.granule)
 	}
 	if r.noWait && e.Segment <= idle+room {

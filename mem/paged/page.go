@@ -111,10 +111,15 @@ func (a *Allocator) retryDrops() {
 	}
 }
 
-// trimIdle frees idle memory beyond Config.Keep, as far as no waiting is needed.
+// excess reports whether there is more memory than the limit, or more idle memory than Config.Keep.
+func (a *Allocator) excess() bool {
+	return a.created > a.maxGranules || a.cfg.Keep != KeepAll && a.created-a.used > a.cfg.Keep/a.granule
+}
+
+// trimIdle frees idle memory while there is too much of it, as far as no waiting is needed.
 func (a *Allocator) trimIdle() {
 	marked := false
-	for a.created-a.used > a.cfg.Keep/a.granule {
+	for a.excess() {
 		i := a.oldestIdle(avoidance{})
 		if i == 0 {
 			return

@@ -107,8 +107,10 @@ type Allocator struct {
 	created        int64 // granules of pages
 	used           int64 // granules of pages in use
 	mostUsed       int64
-	limit          int64 // granules that may be created; 0: no limit
+	limit          int64 // granules that may be created, or noLimit
 	maxGranules    int64 // the same, or all that the device has
+	surplus        int64 // granules beyond maxGranules when that was lowered
+	fraction       float64
 	stats          mem.Stats
 	allocated      tally      // blocks that left for a processor cache or a caller,
 	freed          stats.Sums // and came back
@@ -139,10 +141,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	}
 	a.waits.dev, a.waits.streams = dev, a.streams
 	a.caches.init(&a.mu)
-	a.limit = cfg.Limit / a.granule
-	if a.maxGranules = a.limit; a.maxGranules == 0 {
-		a.maxGranules = dev.Info().TotalMemory / a.granule
-	}
+	a.setLimit(cfg.Limit, 1)
 	if _, err := a.reserve(0); err != nil {
 		return nil, err
 	}
@@ -278,9 +277,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.release(at, r, used)
 	a.notify(mem.ActionFreeRequested, stream, b.Ptr, asked)
 	a.notify(mem.ActionFreeCompleted, stream, b.Ptr, asked)
-	if a.cfg.Keep != KeepAll {
-		a.trimIdle()
-	}
+	a.trimIdle()
 	a.verify()
 }
 

@@ -154,9 +154,7 @@ func (a *Allocator) releaseAll(leaving []cachedBlock) {
 		a.freed.Add(r.sums())
 		a.release(h.at, r, nil)
 	}
-	if a.cfg.Keep != KeepAll {
-		a.trimIdle()
-	}
+	a.trimIdle()
 }
 
 // flushCaches empties all caches at one moment. The caller holds mu, which flushCaches unlocks and locks again.

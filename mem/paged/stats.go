@@ -91,9 +91,6 @@ func (a *Allocator) totals() (now, allocated stats.Sums) {
 	return now, allocated
 }
 
-// Limit returns the bound of physical memory in bytes, in whole granules; 0 is no limit.
-func (a *Allocator) Limit() int64 { return a.limit * a.granule }
-
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
 func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
 

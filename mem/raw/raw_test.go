@@ -19,6 +19,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/mem/paged"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -363,6 +364,37 @@ func TestReports(t *testing.T) {
 	if cached, largest, err := raw.CacheInfo(dev); cached != 1000*mib || largest != 1000*mib || err != nil {
 		t.Errorf("%d bytes are cached, the largest request is %d, %v; want what is cached", cached, largest, err)
 	}
+}
+
+// An allocator that joins idle pages with new ones serves more than the larger of both, and no more than its limit.
+func TestCacheInfoOfPages(t *testing.T) {
+	dev := newSim(t)
+	a, err := paged.New(dev, paged.Config{})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, a.Close()) })
+	raw.SetCurrent(dev, a)
+	p, q := alloc(t, dev, 30*mib), alloc(t, dev, 100*mib)
+	raw.Delete(p)
+	for _, x := range []struct {
+		fraction float64
+		largest  int64
+	}{{1, (1024 - 100) * mib}, {0.5, (512 - 100) * mib}, {0.125, 28 * mib}, {0, 0}, {1, (1024 - 100) * mib}} {
+		testkit.Must(t, raw.SetMemoryFraction(dev, x.fraction))
+		if f, err := raw.MemoryFraction(dev); f != x.fraction || err != nil {
+			t.Errorf("the fraction is %v, %v, want %v", f, err, x.fraction)
+		}
+		_, largest, err := raw.CacheInfo(dev)
+		if largest != x.largest || err != nil {
+			t.Errorf("fraction %v: the largest request is %d, %v, want %d", x.fraction, largest, err, x.largest)
+		}
+		if largest > 0 {
+			raw.Delete(alloc(t, dev, largest))
+		}
+		if p, err := raw.Alloc(dev, largest+2*mib); err == nil {
+			t.Errorf("fraction %v: a larger request was served, at %#x", x.fraction, p)
+		}
+	}
+	raw.Delete(q)
 }
 
 // A stream that is named with Delete is waited for, as one that RecordStream named.
