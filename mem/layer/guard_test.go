@@ -118,7 +118,7 @@ func TestGuardSaysWhatIsDamaged(t *testing.T) {
 	d1, err := strict.Alloc(g.s, 10)
 	testkit.Must(t, err)
 	testkit.Must(t, g.s.Fill(d1.Ptr+10, 1, 1))
-	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: a block of 10 bytes", "at +10 from its start")
+	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: a write outside of a block of 10 bytes", "at +10 from its start")
 	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: Free", "not live") // it has gone back all the same
 	testkit.Contains(t, testkit.Panic(t, func() { layer.NewGuard(strict, layer.GuardOptions{Zone: -1}) }), "layer: Guard with red zones of -1")
 }

@@ -166,7 +166,7 @@ func TestReplayRefusesWithTheLine(t *testing.T) {
 	const ok = "0,1,allocate,0x10,5,0,\n"
 	for _, tt := range []struct{ log, want string }{
 		{"nonsense\n", "line 1: 1 columns"},
-		{ok + ok, "line 2: a block is live at 0x10"},
+		{ok + ok, "line 2: there is already a live block at 0x10"},
 		{ok + "0,2,free,0x11,5,0,\n", "line 2: no block is live at 0x11"},
 		{ok + "0,2,move,0x12,5,0,0x13\n", "line 2: no block is live at 0x12"},
 		{"0,1,allocate,16,5,0,\n", `address "16"`},
