@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
@@ -254,12 +255,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", name, test.err, test.text)
 		}
 	}
-	s, err := c.place.Device().NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, c.place.Device())
 	defer s.Close()
-	err = c.Group(func() error {
+	err := c.Group(func() error {
 		if err := c.Send(nil, x, 1); err != nil {
 			return err
 		}

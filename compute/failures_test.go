@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
@@ -108,10 +109,7 @@ type operands struct {
 
 func newOperands(t *testing.T, near, far frail) *operands {
 	t.Helper()
-	s, err := near.dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, near.dev)
 	p, second := near.Place, near.On(s)
 	six := []float32{1, 2, 3, 4, 5, 6}
 	return &operands{

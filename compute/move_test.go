@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
@@ -150,10 +151,7 @@ func TestOperationsOverMovingMemory(t *testing.T) {
 			moving, a := placeOnRestless(t, c.dev)
 			var workers sync.WaitGroup
 			for worker := range c.workers {
-				stream, err := moving.Device().NewStream(driver.StreamOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				stream := drivertest.NewStream(t, moving.Device())
 				workers.Go(func() {
 					want, err := chain(still, worker)
 					if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
@@ -51,10 +52,7 @@ func streams(t *testing.T, dev driver.Device) []*tensor.Place {
 	t.Helper()
 	places := []*tensor.Place{placeOn(t, dev)}
 	for range 2 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		places = append(places, places[0].On(s))
 	}
 	return places

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -319,8 +320,7 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 			early, err := s.BorrowStream()
 			testkit.Must(t, err)
 			dev := s.Place().Device()
-			own, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
+			own := drivertest.NewStream(t, dev)
 			s.Place().On(own)
 			s.Place().On(other.Place().Stream())
 			s.Place().On(dev.DefaultStream())
@@ -346,8 +346,7 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 				}
 				testkit.Must(t, own.Sync(t.Context()))
 				testkit.Must(t, own.Close())
-				next, err := dev.NewStream(driver.StreamOptions{})
-				testkit.Must(t, err)
+				next := drivertest.NewStream(t, dev)
 				if next.ID() != own.ID() {
 					t.Fatalf("stream %d follows stream %d", next.ID(), own.ID())
 				}

@@ -46,10 +46,7 @@ func newLive(t *testing.T, settings string) *live {
 	l.recorder = trace.NewRecorder(trace.RecorderOptions{Annotations: true, Clock: func() int64 { clock++; return clock }})
 	a.Observe(l.recorder.Observe)
 	for range 2 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		l.streams = append(l.streams, s)
 	}
 	return l

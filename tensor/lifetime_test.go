@@ -428,7 +428,7 @@ func TestForeignMemoryIsDeletedWithItsStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, third := newStream(t, dev), newStream(t, dev)
+	second, third := drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
 	var told [][]driver.Stream
 	s, err := tensor.FromPointer(p.On(second), ptr, 4096, func(used ...driver.Stream) { told = append(told, used) })
 	if err != nil {
@@ -457,21 +457,12 @@ func TestForeignMemoryIsDeletedWithItsStreams(t *testing.T) {
 	}
 }
 
-func newStream(t *testing.T, dev driver.Device) driver.Stream {
-	t.Helper()
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	p := placeOn(t, dev)
 	x := empty(t, p, 100)
 	s := x.Storage()
-	other := newStream(t, dev)
+	other := drivertest.NewStream(t, dev)
 	if err := x.Use(other, true); err != nil {
 		t.Fatal(err)
 	}

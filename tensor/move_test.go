@@ -74,7 +74,7 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 	t.Helper()
 	const size = 1 << 20
 	p, a := placeOnArena(t, dev, size)
-	places := []*tensor.Place{p, p.On(newStream(t, dev)), p.On(newStream(t, dev))}
+	places := []*tensor.Place{p, p.On(drivertest.NewStream(t, dev)), p.On(drivertest.NewStream(t, dev))}
 	var live []modelled
 	held := map[*tensor.Tensor]bool{}
 	release := func(i int) {
@@ -233,7 +233,7 @@ func TestGoroutinesOverMovingMemory(t *testing.T) {
 	p, a := placeOnArena(t, dev, 1<<20)
 	var workers sync.WaitGroup
 	for worker := range 4 {
-		at := p.On(newStream(t, dev))
+		at := p.On(drivertest.NewStream(t, dev))
 		workers.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(worker), 6))
 			for range 60 {
@@ -257,7 +257,7 @@ func TestGoroutinesOverMovingMemory(t *testing.T) {
 			}
 		})
 	}
-	mover := newStream(t, dev)
+	mover := drivertest.NewStream(t, dev)
 	workers.Go(func() {
 		for range 60 {
 			if err := a.Compact(mover); err != nil {
@@ -275,7 +275,7 @@ func TestMovesWaitForOtherStreams(t *testing.T) {
 	for seed := range uint64(20) {
 		dev := sim.New(sim.Options{Seed: seed, Total: 64 << 20})
 		p, a := placeOnArena(t, dev, 1<<20)
-		other := p.On(newStream(t, dev))
+		other := p.On(drivertest.NewStream(t, dev))
 		below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
 		testkit.Must(t, err)
 		x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
@@ -297,7 +297,7 @@ func TestMovesWaitForOtherStreams(t *testing.T) {
 func TestReleaseBlockNamesTheMover(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	p, a := placeOnArena(t, dev, 1<<20)
-	mover := newStream(t, dev)
+	mover := drivertest.NewStream(t, dev)
 	below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
 	testkit.Must(t, err)
 	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
@@ -317,7 +317,7 @@ func TestReleaseBlockNamesTheMover(t *testing.T) {
 func TestCapturedMemoryStays(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	p, a := placeOnArena(t, dev, 1<<20)
-	first, drawn := p.On(newStream(t, dev)), p.On(newStream(t, dev))
+	first, drawn := p.On(drivertest.NewStream(t, dev)), p.On(drivertest.NewStream(t, dev))
 	full := func(v byte) *tensor.Tensor {
 		x, err := tensor.Full(first, dtype.Uint8, v, 4096)
 		testkit.Must(t, err)

@@ -50,10 +50,7 @@ func wishes(t *testing.T, total int64) (*tensor.Place, *wishList) {
 // options, also on other streams and in scopes; what has no place does not.
 func TestDefect19_PlacesPassAllocOptions(t *testing.T) {
 	p, list := wishes(t, 1<<30)
-	side, err := p.Device().NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	side := drivertest.NewStream(t, p.Device())
 	all := p.Scope()
 	defer all.Close()
 	o := mem.AllocOptions{

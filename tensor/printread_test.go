@@ -81,10 +81,7 @@ func TestPrintWaitsForTheLastWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := d.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := drivertest.NewStream(t, d)
 	v := printAt(t, printPlace(d, nil), ptr, dtype.Uint8, []int{4}, nil)
 	if err := v.Use(other, true); err != nil {
 		t.Fatal(err)

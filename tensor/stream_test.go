@@ -44,7 +44,7 @@ func program(t *testing.T, r *rand.Rand, completion sim.Completion, use func() b
 	t.Helper()
 	dev := sim.New(sim.Options{Seed: r.Uint64(), Completion: completion, ReportOnly: true})
 	p := placeOn(t, dev)
-	streams := []driver.Stream{dev.DefaultStream(), newStream(t, dev), newStream(t, dev)}
+	streams := []driver.Stream{dev.DefaultStream(), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)}
 	live := make([]*tensor.Tensor, 3)
 	for range 40 {
 		i := r.IntN(len(live))
@@ -132,7 +132,7 @@ func TestUseOrders(t *testing.T) {
 		for _, use := range []bool{true, false} {
 			dev := sim.New(sim.Options{Completion: sim.OnDemand})
 			p := placeOn(t, dev)
-			a, b := newStream(t, dev), newStream(t, dev)
+			a, b := drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
 			x := empty(t, p, 16)
 			err := c.work(dev, x, a, b, use)
 			var race *sim.RaceError
@@ -149,7 +149,7 @@ func TestReleaseTellsTheStreamsThatUseTheMemory(t *testing.T) {
 	for _, tell := range []bool{true, false} {
 		dev := sim.New(sim.Options{Completion: sim.OnDemand})
 		p := placeOn(t, dev)
-		other := newStream(t, dev)
+		other := drivertest.NewStream(t, dev)
 		x := empty(t, p, 64)
 		if err := launch(dev, other, true, x); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestReleaseTellsTheStreamsThatUseTheMemory(t *testing.T) {
 func TestStreamsThatAreClosedHaveDoneTheirWork(t *testing.T) {
 	dev := sim.New(sim.Options{Completion: sim.OnDemand})
 	p := placeOn(t, dev)
-	other := newStream(t, dev)
+	other := drivertest.NewStream(t, dev)
 	x := empty(t, p, 64)
 	if err := launch(dev, other, true, x); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestStreamsThatAreClosedHaveDoneTheirWork(t *testing.T) {
 	if err := launch(dev, p.Stream(), true, nil, x); err != nil {
 		t.Error("after the writer was closed:", err)
 	}
-	third := newStream(t, dev)
+	third := drivertest.NewStream(t, dev)
 	if err := third.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestOneStreamCostsNoDriverCall(t *testing.T) {
 	dev := fault.Wrap(drivertest.OpenSim(t, 0))
 	p := placeOn(t, dev)
 	x := empty(t, p, 64)
-	second := newStream(t, dev)
+	second := drivertest.NewStream(t, dev)
 	work := func(s driver.Stream) int64 {
 		before := dev.Calls()
 		for i := range 100 {

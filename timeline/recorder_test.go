@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
@@ -278,10 +279,7 @@ func hostDevice(t *testing.T) (driver.Device, driver.Stream) {
 			t.Error(err)
 		}
 	})
-	s, err := d.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, d)
 	return d, s
 }
 

@@ -77,10 +77,7 @@ func TestLayerConformance(t *testing.T) {
 // A block's free has the size that was asked for and the stream; of a block of a gap, the size that it has.
 func TestLayerRemembersWhatWasAskedFor(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
-	side, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	side := drivertest.NewStream(t, dev)
 	below, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -19,10 +19,7 @@ type bench struct {
 
 func newBench(b *testing.B, procs int) *bench {
 	dev := drivertest.OpenDevice(b, "host")
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := drivertest.NewStream(b, dev)
 	return &bench{b, dev, backend.Queue{Stream: s}, New(dev, Options{Procs: procs})}
 }
 

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
-	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	hostdriver "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ebitengine/purego"
@@ -67,10 +67,7 @@ func benchmarkMatMul(b *testing.B, n int) {
 		b.Fatal(err)
 	}
 	defer dev.Close()
-	stream, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	stream := drivertest.NewStream(b, dev)
 	r := rand.New(rand.NewPCG(1, 2))
 	dst, x, y, of := matrices(r, n)
 	run := func(name string, o Options, dst, x, y backend.Array) {
@@ -149,10 +146,7 @@ func BenchmarkMatMulVector(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer dev.Close()
-	stream, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	stream := drivertest.NewStream(b, dev)
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.Int32} {
 		array := func(rows, cols, rs, cs int) backend.Array {
 			memory := make([]byte, rows*cols*d.Size())

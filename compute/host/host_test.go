@@ -39,10 +39,7 @@ func rig(t testing.TB, dev driver.Device, procs int) backendtest.Rig {
 			t.Error(err)
 		}
 	})
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, dev)
 	return backendtest.Rig{
 		Device: dev, Queue: backend.Queue{Stream: s, Scratch: a}, Backend: New(dev, Options{Procs: procs}),
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	hostdriver "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 )
@@ -21,10 +22,7 @@ func both(t *testing.T, f func(t *testing.T, multiply func(dst, a, b backend.Arr
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	stream, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := drivertest.NewStream(t, dev)
 	for name, options := range map[string]Options{"openblas": {}, "own": {NoBLAS: true}, "own, 3 processors": {NoBLAS: true, Procs: 3}} {
 		host := New(dev, options)
 		t.Run(name, func(t *testing.T) {

@@ -42,11 +42,8 @@ func TestEachCoversAllOnce(t *testing.T) {
 func TestPanicsComeOut(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "host")
 	b := New(dev, Options{Procs: 4})
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = b.launch(backend.Queue{Stream: s}, "broken", func(*[maxOperands][]byte) {
+	s := drivertest.NewStream(t, dev)
+	err := b.launch(backend.Queue{Stream: s}, "broken", func(*[maxOperands][]byte) {
 		b.parallelRanges(1000, 1, func(lo, hi int) {
 			if hi == 1000 {
 				panic("the last part is broken")

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -19,8 +18,7 @@ import (
 // does with ordinary memory by itself (direct). Each copy is waited for.
 func BenchmarkCopy(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(b, err)
+	s := drivertest.NewStream(b, d)
 	const most = 1 << 30
 	p, err := d.Alloc(most)
 	testkit.Must(b, err)
@@ -64,8 +62,7 @@ func BenchmarkCopy(b *testing.B) {
 // BenchmarkCopyInOnly is CopyIn without waiting for the device: until the slice may be reused.
 func BenchmarkCopyInOnly(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(b, err)
+	s := drivertest.NewStream(b, d)
 	p, err := d.Alloc(64 << 20)
 	testkit.Must(b, err)
 	direct := newDirectCopier(b)

@@ -51,8 +51,7 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 // TestGPUSyncEndsWithItsContext ends a Sync while work takes longer.
 func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	const size = 8 << 30
 	p, err := d.Alloc(size)
 	testkit.Must(t, err)
@@ -124,8 +123,7 @@ func TestGPUManyGoroutines(t *testing.T) {
 // TestGPUWarmCallsAllocateNothing checks that warm calls make no heap allocation.
 func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	p, err := d.Alloc(4096)
 	testkit.Must(t, err)
 	if n := testing.AllocsPerRun(200, func() {
@@ -144,8 +142,7 @@ func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 
 func BenchmarkGPUCalls(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(b, err)
+	s := drivertest.NewStream(b, d)
 	p, err := d.Alloc(64 << 20)
 	testkit.Must(b, err)
 	vm, g := d.VirtualMemory(), d.Info().Granularity

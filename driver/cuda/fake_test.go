@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/dl"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
@@ -57,8 +58,7 @@ func openOn(t testing.TB, m *fakecuda.Machine, args string) *device {
 
 func newTestStream(t testing.TB, d *device) *stream {
 	t.Helper()
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	return s.(*stream)
 }
 

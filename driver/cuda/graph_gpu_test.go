@@ -17,10 +17,8 @@ import (
 // TestGPUGraph captures work of two streams, forked and joined, and launches it again and again.
 func TestGPUGraph(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	a := drivertest.NewStream(t, d)
+	b := drivertest.NewStream(t, d)
 	const n = 10_000
 	p, err := d.Alloc(8 * n)
 	testkit.Must(t, err)
@@ -118,10 +116,8 @@ func wantWord(t testing.TB, s driver.Stream, p driver.Pointer, i, value uint32) 
 // TestGPUGraphUnjoined ends a capture with a stream that was drawn in and not waited for.
 func TestGPUGraphUnjoined(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	a := drivertest.NewStream(t, d)
+	b := drivertest.NewStream(t, d)
 	p, err := d.Alloc(4096)
 	testkit.Must(t, err)
 	testkit.Must(t, d.Graphs().Begin(a))

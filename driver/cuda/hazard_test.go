@@ -21,6 +21,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
 )
@@ -65,8 +66,7 @@ func TestTheCollectorFreesNothing(t *testing.T) {
 // abandon makes one of everything on d and keeps nothing.
 func abandon(t *testing.T, d driver.Device) {
 	t.Helper()
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	p, err := d.Alloc(4096)
 	testkit.Must(t, err)
 	_, err = d.Timing().Stamp(s)

@@ -118,8 +118,7 @@ func wantFilled(t testing.TB, s driver.Stream, p driver.Pointer, n, factor, seed
 
 func TestGPULaunch(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	const n = 1_000_003
 	p, err := d.Alloc(4*n + 4)
 	testkit.Must(t, err)
@@ -258,8 +257,7 @@ func TestGPULaunchesAtOnce(t *testing.T) {
 
 func BenchmarkGPULaunch(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(b, err)
+	s := drivertest.NewStream(b, d)
 	p, err := d.Alloc(4096)
 	testkit.Must(b, err)
 	k, kernels := fillKernel(gpuFunction(b, d, "fill"), p, 1, 1, 1), d.Kernels()

@@ -46,8 +46,7 @@ func noise(seed uint64, n int) []byte {
 // TestGPUCopies copies ordinary memory of odd sizes from odd addresses to odd addresses and back.
 func TestGPUCopies(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	const room = 72 << 20
 	p, err := d.Alloc(room)
 	testkit.Must(t, err)
@@ -132,8 +131,7 @@ func TestGPUCopiesAtOnce(t *testing.T) {
 // TestGPUCopyOrder has a copy in between kernels of its stream: each sees what was before it.
 func TestGPUCopyOrder(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	const size = 16 << 20
 	p, err := d.Alloc(2 * size)
 	testkit.Must(t, err)

@@ -15,8 +15,7 @@ import (
 
 func TestGPUTiming(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, d)
 	const size = 1 << 30
 	p, err := d.Alloc(size)
 	testkit.Must(t, err)

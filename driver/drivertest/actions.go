@@ -62,7 +62,7 @@ func (h *history) discard(pl place) {
 
 func (h *history) openOrCloseStream() {
 	if len(h.streams) < maxStreams && h.rng.IntN(2) == 0 {
-		s := mustStream(h.t, h.d)
+		s := NewStream(h.t, h.d)
 		h.note("s%d opened", s.ID())
 		h.streams = append(h.streams, s)
 		return

@@ -11,7 +11,7 @@ import (
 // testCloseAbilities: what a device's abilities made does not outlive it, and later calls say so.
 func testCloseAbilities(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	p := mustAlloc(t, d, 4096)
 	late := map[string]func() error{}
 

@@ -54,7 +54,7 @@ func keepAsking(call func() error) error {
 // after the work of the default stream.
 func busyStream(t testing.TB, d driver.Device, p driver.Pointer) (driver.Stream, driver.Mark) {
 	t.Helper()
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	testkit.Must(t, s.WaitFor(d.DefaultStream(), mustMark(t, d.DefaultStream())))
 	for i := range byte(closingFills) {
 		testkit.Must(t, s.Fill(p, 100+i, closingSize))

@@ -93,7 +93,7 @@ func pageAlone(d driver.Device, pattern byte) error {
 // testConcurrentStream uses one stream from many goroutines.
 func testConcurrentStream(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	const goroutines, size = 8, 4096
 	p := mustAlloc(t, d, goroutines*size)
 	parallel(t, goroutines, func(g int) error {

@@ -30,7 +30,7 @@ func openCapturer(t *testing.T, open openFunc) *capturer {
 	}
 	k := &capturer{Graphs: g, t: t, d: d}
 	for _, s := range []*driver.Stream{&k.a, &k.b, &k.c} {
-		*s = mustStream(t, d)
+		*s = NewStream(t, d)
 	}
 	k.p = mustAlloc(t, d, cells*cellSize)
 	k.reset()

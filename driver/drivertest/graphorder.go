@@ -112,7 +112,7 @@ func (k *capturer) chained() {
 	k.t.Helper()
 	streams := []driver.Stream{k.a}
 	for range 9 {
-		s := mustStream(k.t, k.d)
+		s := NewStream(k.t, k.d)
 		streams = append(streams, s)
 	}
 	var marks []driver.Mark
@@ -155,7 +155,7 @@ func (k *capturer) orderMisuse() {
 	} {
 		wantPanic(k.t, what, call)
 	}
-	s := mustStream(k.t, k.d)
+	s := NewStream(k.t, k.d)
 	testkit.Must(k.t, s.Close())
 	_, err := k.Ordered(k.a, m, s)
 	WantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
@@ -171,7 +171,7 @@ func testGraphOrderRandom(t *testing.T, open openFunc) {
 	}
 	streams := []driver.Stream{k.a, k.b, k.c}
 	for range 2 {
-		s := mustStream(t, k.d)
+		s := NewStream(t, k.d)
 		streams = append(streams, s)
 	}
 	answers := map[bool]int{}

@@ -58,8 +58,8 @@ func testKernels(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	a := mustStream(t, d)
-	b := mustStream(t, d)
+	a := NewStream(t, d)
+	b := NewStream(t, d)
 	const size = 3001
 	p := mustAlloc(t, d, size)
 	q := mustAlloc(t, d, size)
@@ -99,7 +99,7 @@ func testKernelErrors(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	bad := errors.New("the kernel's own error")
 	// A device that works eagerly may say so at once, others at Sync; it must be said once at the least.
 	err := k.Launch(s, driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return bad }})

@@ -217,7 +217,7 @@ func overlaps(n int64) []int64 { return []int64{0, 1, -1, 8, -8, n / 2, -n / 2, 
 // do not overlap, nor do those of no bytes.
 func testCopyOverlap(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	const size, n = 1 << 16, 1 << 12
 	p := mustAlloc(t, d, size)
 	model := noise(7, size)

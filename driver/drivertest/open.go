@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // OpenDevice opens a device for a test (see driver.Open), which closes it at its end.
@@ -36,4 +37,12 @@ func OpenSim(t testing.TB, total int64) *sim.Device {
 		}
 	})
 	return dev
+}
+
+// NewStream makes a stream without options. It ends the test if the device fails.
+func NewStream(t testing.TB, d driver.Device) driver.Stream {
+	t.Helper()
+	s, err := d.NewStream(driver.StreamOptions{})
+	testkit.Must(t, err)
+	return s
 }

@@ -57,7 +57,7 @@ func testCopyPeer(t *testing.T, a, b driver.Device) {
 	pa := mustAlloc(t, a, 2*size)
 	pb := mustAlloc(t, b, 2*size)
 	for i, on := range []driver.Device{a, b} {
-		s := mustStream(t, on)
+		s := NewStream(t, on)
 		peers := on.Peers()
 		want := noise(uint64(300+i), 2*size)
 		testkit.Must(t, a.DefaultStream().CopyIn(pa, want))

@@ -25,7 +25,7 @@ func testPinned(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	for i, size := range []int64{1, 7, 4095, 4096, 4097, 1<<20 + 1} {
 		src, dst := mustPin(t, p, size), mustPin(t, p, size)
 		if !p.IsPinned(src) || !p.IsPinned(src[size/2:]) || !p.IsPinned(dst[:1]) {
@@ -65,8 +65,8 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	a := mustStream(t, d)
-	b := mustStream(t, d)
+	a := NewStream(t, d)
+	b := NewStream(t, d)
 	const size, rounds = 5001, 20
 	block := mustAlloc(t, d, 2*size)
 	src, dst := mustPin(t, p, size), mustPin(t, p, rounds*size)
@@ -170,7 +170,7 @@ func testRegistered(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	b := outside[1<<16 : 2<<16]
 	block := mustAlloc(t, d, 1<<16)
 	for range 2 { // what was given back can be registered again

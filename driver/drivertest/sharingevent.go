@@ -22,8 +22,8 @@ func testSharedEvents(t *testing.T, open openFunc) {
 		return
 	}
 	testkit.Must(t, err)
-	a := mustStream(t, d)
-	b := mustStream(t, d)
+	a := NewStream(t, d)
+	b := NewStream(t, d)
 	p := mustAlloc(t, d, 4096)
 	wantReached := func(when string) {
 		t.Helper()

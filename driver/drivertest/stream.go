@@ -12,7 +12,7 @@ import (
 
 func testStreamOrder(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	const size, n = 10_000, 200
 	a := mustAlloc(t, d, size)
 	b := mustAlloc(t, d, size)
@@ -57,7 +57,7 @@ func testStreams(t *testing.T, open openFunc) {
 		delete(live, streams[i].ID())
 	}
 	for range 4 {
-		s := mustStream(t, d)
+		s := NewStream(t, d)
 		if live[s.ID()] {
 			t.Errorf("a new stream has the number %d of a live one", s.ID())
 		}
@@ -69,7 +69,7 @@ func testStreams(t *testing.T, open openFunc) {
 
 func testMarks(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	p := mustAlloc(t, d, 4096)
 	isReached := func(m driver.Mark) bool {
 		t.Helper()
@@ -124,7 +124,7 @@ func testMarks(t *testing.T, open openFunc) {
 // testManyMarks: a mark costs nothing to keep, however many there are, and one without work before it is a mark too.
 func testManyMarks(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	p := mustAlloc(t, d, 64)
 	idle := mustMark(t, s)
 	for range 10 {
@@ -216,7 +216,7 @@ func testWaitFor(t *testing.T, open openFunc) {
 
 func testSyncContext(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	testkit.Must(t, s.Sync(context.Background())) // of an empty stream
 	p := mustAlloc(t, d, 1<<20)
 	for range 20 {
@@ -262,7 +262,7 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 
 func testStreamClose(t *testing.T, open openFunc) {
 	d := open(t)
-	s := mustStream(t, d)
+	s := NewStream(t, d)
 	p := mustAlloc(t, d, 1<<20)
 	for i := range 20 {
 		testkit.Must(t, s.Fill(p, byte(i), 1<<20))
@@ -283,7 +283,7 @@ func testStreamClose(t *testing.T, open openFunc) {
 
 	// A new stream, even one with the same number, does not turn the mark back.
 	for range 3 {
-		n := mustStream(t, d)
+		n := NewStream(t, d)
 		testkit.Must(t, def.WaitFor(s, m))
 		testkit.Must(t, n.WaitFor(s, m))
 		testkit.Must(t, n.Fill(p, 1, 16))
@@ -294,13 +294,6 @@ func testStreamClose(t *testing.T, open openFunc) {
 	}
 	wantBytes(t, def, p+16, bytes.Repeat([]byte{19}, 1<<20-16))
 	testkit.Must(t, d.Free(p))
-}
-
-func mustStream(t testing.TB, d driver.Device) driver.Stream {
-	t.Helper()
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	return s
 }
 
 func mustMark(t testing.TB, s driver.Stream) driver.Mark {

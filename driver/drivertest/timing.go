@@ -26,8 +26,8 @@ func testTiming(t *testing.T, open openFunc) {
 	if c == nil {
 		return
 	}
-	a := mustStream(t, d)
-	b := mustStream(t, d)
+	a := NewStream(t, d)
+	b := NewStream(t, d)
 	const size = 1 << 20
 	p := mustAlloc(t, d, size)
 	elapsed := func(from, to driver.Stamp) time.Duration {

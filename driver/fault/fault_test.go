@@ -60,8 +60,7 @@ func newBench(t *testing.T, spec string) *bench {
 	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	b := &bench{d: d, g: d.Info().Granularity}
 	var err error
-	b.s, err = d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	b.s = drivertest.NewStream(t, d)
 	b.p, err = d.Alloc(4096)
 	testkit.Must(t, err)
 	testkit.Must(t, b.s.Fill(b.p, 1, 4096))

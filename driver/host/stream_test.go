@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -26,9 +27,7 @@ func newStreams(t *testing.T, d driver.Device, n int) []driver.Stream {
 	t.Helper()
 	streams := make([]driver.Stream, n)
 	for i := range streams {
-		var err error
-		streams[i], err = d.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		streams[i] = drivertest.NewStream(t, d)
 	}
 	return streams
 }

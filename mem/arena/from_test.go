@@ -23,10 +23,8 @@ func TestNewFrom(t *testing.T) {
 			dev := drivertest.OpenSim(t, 64<<20)
 			from, err := mem.Open(name, dev)
 			testkit.Must(t, err)
-			home, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
-			other, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
+			home := drivertest.NewStream(t, dev)
+			other := drivertest.NewStream(t, dev)
 			odd, err := from.Alloc(home, 256) // which leaves bfc an address that is no multiple of 512
 			testkit.Must(t, err)
 			before, err := from.Alloc(home, 1<<20)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
@@ -33,10 +34,7 @@ func TestHistoriesWithFailures(t *testing.T) {
 		a := newAllocator(t, dev, cfg)
 		streams := []driver.Stream{dev.DefaultStream()}
 		for len(streams) < 4 {
-			s, err := dev.NewStream(driver.StreamOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := drivertest.NewStream(t, dev)
 			streams = append(streams, s)
 		}
 		var live []mem.Block

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -247,10 +248,7 @@ func compare(t *testing.T, seed uint64) {
 	}
 	streams := []driver.Stream{dev.DefaultStream()}
 	for len(streams) < 3 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		streams = append(streams, s)
 	}
 	a.Observe(func(e mem.Event) {

@@ -19,10 +19,7 @@ func TestWarmCalls(t *testing.T) {
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{})
 	s := dev.DefaultStream()
-	other, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := drivertest.NewStream(t, dev)
 	alloc := func(s driver.Stream, size int64) mem.Block {
 		b, err := a.Alloc(s, size)
 		if err != nil {
@@ -71,10 +68,7 @@ func TestBlocksOfACaptureArePassedOver(t *testing.T) {
 	dev := drivertest.OpenSim(t, 256<<20)
 	a := newAllocator(t, dev, bfc.Config{Limit: 1024, NoGrowth: true})
 	s := dev.DefaultStream()
-	captures, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	captures := drivertest.NewStream(t, dev)
 	var blocks []mem.Block
 	for i := range 4 {
 		stream := s
@@ -116,10 +110,7 @@ func TestClosedStreams(t *testing.T) {
 		a := newAllocator(t, dev, bfc.Config{Limit: 4 << 20, NoGrowth: true, Virtual: virtual})
 		s := dev.DefaultStream()
 		open := func() driver.Stream {
-			stream, err := dev.NewStream(driver.StreamOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := drivertest.NewStream(t, dev)
 			return stream
 		}
 		for _, freeFirst := range []bool{true, false} {
@@ -173,10 +164,7 @@ func TestAllocForAClosedStream(t *testing.T) {
 	a := newAllocator(t, dev, bfc.Config{Limit: 4096, NoGrowth: true})
 	var streams [2]driver.Stream // the old one, and the new one
 	for i := range streams {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		streams[i] = s
 		if i == 0 {
 			if err := s.Close(); err != nil {

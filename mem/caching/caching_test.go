@@ -496,10 +496,7 @@ func TestAFreeWhoseMarkFailsStaysPending(t *testing.T) {
 	dev := fault.Wrap(drivertest.OpenSim(t, gib))
 	a := newAllocator(t, dev, "")
 	s := dev.DefaultStream()
-	side, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	side := drivertest.NewStream(t, dev)
 	block, err := a.Alloc(s, mib)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -113,10 +114,7 @@ func newPoolHistory(t *testing.T, seed uint64) *poolHistory {
 	h.Allocator = newAllocator(t, h.dev, h.settings)
 	h.streams = []driver.Stream{h.dev.DefaultStream()}
 	for range 3 {
-		s, err := h.dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, h.dev)
 		h.streams = append(h.streams, s)
 	}
 	h.side, h.streams = h.streams[3], h.streams[:1+h.r.IntN(3)]

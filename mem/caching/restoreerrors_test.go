@@ -143,10 +143,7 @@ func TestRestoreWhateverFails(t *testing.T) {
 			dev := fault.Wrap(drivertest.OpenSim(t, gib))
 			a := newAllocator(t, dev, settings)
 			main, id := dev.DefaultStream(), mem.PoolID{1, 0}
-			side, err := dev.NewStream(driver.StreamOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			side := drivertest.NewStream(t, dev)
 			dev.SetRules(fault.Rule{Nth: n})
 			live := map[mem.Block]bool{}
 			alloc := func(sizes ...int64) {
@@ -220,10 +217,7 @@ func TestRestoreWhileOthersAllocate(t *testing.T) {
 	id := mem.PoolID{0, 1}
 	streams := []driver.Stream{dev.DefaultStream()}
 	for range 2 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		streams = append(streams, s)
 	}
 	a.BeginAllocateToPool(id, func(driver.Stream) bool { return true })

@@ -262,7 +262,7 @@ func TestFreeWaitsForWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dev := drivertest.OpenSim(t, 16*mib)
 			a := direct.New(dev, cfg)
-			own, other := dev.DefaultStream(), newStream(t, dev)
+			own, other := dev.DefaultStream(), drivertest.NewStream(t, dev)
 			blk, err := a.Alloc(own, mib)
 			if err != nil {
 				t.Fatal(err)
@@ -285,15 +285,6 @@ func TestFreeWaitsForWork(t *testing.T) {
 			}
 		})
 	}
-}
-
-func newStream(t *testing.T, dev driver.Device) driver.Stream {
-	t.Helper()
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 func TestClose(t *testing.T) {

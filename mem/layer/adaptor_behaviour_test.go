@@ -28,10 +28,8 @@ func TestBehaviour81_AdaptorsOutliveStreams(t *testing.T) {
 	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
 		a := over(newCaching(t, dev))
 		for range 3 {
-			s, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
-			u, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
+			s := drivertest.NewStream(t, dev)
+			u := drivertest.NewStream(t, dev)
 			var blocks []mem.Block
 			for _, size := range []int64{100, 5000, 2 << 20} {
 				b, err := a.Alloc(s, size)
@@ -174,8 +172,7 @@ func TestBehaviour90_AdaptorsAcrossGoroutines(t *testing.T) {
 		a := over(below)
 		var streams [4]driver.Stream
 		for i := range streams {
-			s, err := dev.NewStream(driver.StreamOptions{})
-			testkit.Must(t, err)
+			s := drivertest.NewStream(t, dev)
 			streams[i] = s
 		}
 		loans := make(chan mem.Block, 16)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/internal/golden"
@@ -25,8 +26,7 @@ func TestAdaptorScripts(t *testing.T) {
 	golden.Run(t, "testdata/*.txt", func(t *testing.T, c *golden.Case) string {
 		p := &play{T: t, dev: sim.New(sim.Options{Base: playBase, Total: 256 << 20, Alignment: 256}), blocks: map[string]mem.Block{}}
 		defer p.dev.Close()
-		other, err := p.dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		other := drivertest.NewStream(t, p.dev)
 		p.streams = map[string]driver.Stream{"s0": p.dev.DefaultStream(), "s1": other}
 		p.base = direct.New(p.dev, direct.Config{})
 		p.a = p.base

@@ -28,9 +28,7 @@ func guard(t testing.TB, below func(testing.TB, driver.Device) mem.Allocator) *g
 	g := &guarded{TB: t, sim: drivertest.OpenSim(t, arenaSize+arenaBounce+1<<20)}
 	g.dev = fault.Wrap(g.sim)
 	g.s = g.dev.DefaultStream()
-	var err error
-	g.u, err = g.dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	g.u = drivertest.NewStream(t, g.dev)
 	g.Guard = layer.NewGuard(below(t, g.dev), layer.GuardOptions{Zone: 64, Damaged: func(d *layer.Damage) { g.damage = append(g.damage, d) }})
 	return g
 }

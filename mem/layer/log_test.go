@@ -57,8 +57,7 @@ func TestLogReplaysToTheSameLog(t *testing.T) {
 	var first, second bytes.Buffer
 	open := func(out *bytes.Buffer) (*sim.Device, *layer.Logger, []driver.Stream) {
 		dev := drivertest.OpenSim(t, 64<<20)
-		other, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		other := drivertest.NewStream(t, dev)
 		return dev, layer.NewLogger(newCaching(t, dev), out, nil), []driver.Stream{dev.DefaultStream(), other}
 	}
 	dev, l, streams := open(&first)

@@ -226,7 +226,7 @@ func TestBehaviour88_DefragmentationReturnsEverything(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 88))
 				dev := sim.New(sim.Options{Total: 128 * mib, Granularity: 64 * kib})
 				a := open(t, dev)
-				streams := []driver.Stream{dev.DefaultStream(), newStream(t, dev), newStream(t, dev)}
+				streams := []driver.Stream{dev.DefaultStream(), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)}
 				var live []mem.Block
 				for op := range 400 {
 					if s := streams[rng.IntN(3)]; rng.IntN(5) < 3 || len(live) == 0 {
@@ -261,15 +261,6 @@ func TestBehaviour88_DefragmentationReturnsEverything(t *testing.T) {
 			}
 		})
 	}
-}
-
-func newStream(t *testing.T, dev driver.Device) driver.Stream {
-	t.Helper()
-	s, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // What blocks that stay need is all that is left once those that may be moved are together.
@@ -335,7 +326,7 @@ func TestBehaviour88_FreedAfterItsNeighbourChangedOwner(t *testing.T) {
 		for order := range 2 { // which of the two is freed last
 			dev := drivertest.OpenSim(t, 128*mib)
 			a := open(t, dev)
-			one, two, three := dev.DefaultStream(), newStream(t, dev), newStream(t, dev)
+			one, two, three := dev.DefaultStream(), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
 			for _, s := range []driver.Stream{one, two} {
 				dev.Hold(s.ID())
 			}
@@ -403,7 +394,7 @@ func TestBehaviour88_FreedAfterItsMemoryWasMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, two, three := dev.DefaultStream(), newStream(t, dev), newStream(t, dev)
+	one, two, three := dev.DefaultStream(), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
 	low := mustAllocOn(t, a, one, size)
 	o := &owner{block: mustAllocOn(t, a, one, size)}
 	if !mem.Movable(a, o.block, o) {

@@ -252,13 +252,11 @@ func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	for _, onlyUsed := range []bool{false, true} {
 		dev := drivertest.OpenSim(t, arenaSize+arenaBounce+1<<20)
 		a := layer.NewSlabs(newArena(t, dev), 4096, 4)
-		s, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := drivertest.NewStream(t, dev)
 		b, err := a.Alloc(s, 4096)
 		testkit.Must(t, err)
 		testkit.Must(t, s.Close())
-		u, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		u := drivertest.NewStream(t, dev)
 		if u.ID() != s.ID() {
 			t.Fatal("the number is not given again")
 		}

@@ -283,8 +283,7 @@ func TestTypedWaitsForTheDevice(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "host:total=64MiB")
 	below := newCaching(t, dev)
 	s := dev.DefaultStream()
-	other, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	other := drivertest.NewStream(t, dev)
 	var last int64
 	a := layer.NewTyped(below, layer.TypedOptions[int64]{
 		Visible:   dev.Visible(),
@@ -380,8 +379,7 @@ func TestTypedAcrossGoroutines(t *testing.T) {
 	var makers, enders sync.WaitGroup
 	loans := make(chan pair, 8)
 	for i := range 3 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := drivertest.NewStream(t, dev)
 		makers.Go(func() {
 			for j := range 50 {
 				n, err := numbers.Alloc(t.Context(), s, 1+i*j)

@@ -30,8 +30,7 @@ func contents(t testing.TB, s driver.Stream, b mem.Block) []byte {
 // in the bytes that the allocator rounded up, and though a free is told of a stream that has not even begun.
 func TestZeroKeepsTenantsApart(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
-	other, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	other := drivertest.NewStream(t, dev)
 	streams := []driver.Stream{dev.DefaultStream(), other}
 	below, err := caching.New(dev, caching.Default())
 	testkit.Must(t, err)

@@ -360,10 +360,7 @@ func TestSuspend(t *testing.T) {
 func TestFlush(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	c, below := over(t, dev, "", magazine.Options{})
-	other, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := drivertest.NewStream(t, dev)
 	for range 100 { // more than a magazine or two
 		var blocks []mem.Block
 		for _, s := range []driver.Stream{dev.DefaultStream(), other} {
@@ -425,10 +422,7 @@ func TestBehaviour81ClosedStream(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	c, _ := over(t, dev, "", magazine.Options{})
 	for range 20 {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := drivertest.NewStream(t, dev)
 		b, kept := mustAlloc(t, c, s, 4096), mustAlloc(t, c, s, 4096)
 		if err := s.Fill(b.Ptr, 1, b.Size); err != nil {
 			t.Fatal(err)
@@ -639,10 +633,7 @@ func TestProducerConsumer(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30, Unchecked: true})
 	c, below := over(t, dev, "", magazine.Options{MaxSize: 2 << 20, Stream: 8 << 20, Total: 12 << 20})
-	other, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := drivertest.NewStream(t, dev)
 	streams := []driver.Stream{dev.DefaultStream(), other}
 	seed := testkit.Seed(t)
 	var owners sync.Map

@@ -42,8 +42,7 @@ func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *
 	testkit.Must(t, err)
 	a.Observe(f.watch(tool.Observer()))
 	streams := []driver.Stream{dev.DefaultStream()}
-	s, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, dev)
 	streams = append(streams, s)
 
 	var live []mem.Block

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -33,10 +34,7 @@ func (d *device) healthy() { d.SetRules() }
 
 func (d *device) stream(t *testing.T) driver.Stream {
 	t.Helper()
-	s, err := d.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, d)
 	return s
 }
 

@@ -32,8 +32,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 				region = s
 			}
 		}
-		other, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		other := drivertest.NewStream(t, dev)
 		taken := make([]atomic.Int32, made.Size()/512)
 		var asked atomic.Int64
 		asked.Store(100_000)

@@ -172,8 +172,7 @@ func newSchool(t testing.TB, rng *rand.Rand, o planned.Options) *school {
 func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *rand.Rand, rate int, order []int) {
 	r := &rider{t: t, rng: rng, a: a, rate: rate, streams: []driver.Stream{dev.DefaultStream()}}
 	for len(r.streams) < c.streams {
-		s, err := dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := drivertest.NewStream(t, dev)
 		r.streams = append(r.streams, s)
 	}
 	_, r.silent = a.(*recorder)

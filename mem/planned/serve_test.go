@@ -192,8 +192,7 @@ func TestFreedInUse(t *testing.T) {
 	}
 	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, plan(t, &s.Program, planned.Options{}))
-	other, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	other := drivertest.NewStream(t, dev)
 	x, err := a.Alloc(dev.DefaultStream(), 1000)
 	testkit.Must(t, err)
 	testkit.Must(t, other.Fill(x.Ptr, 1, x.Size))
@@ -280,8 +279,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, plan(t, both, planned.Options{}))
-	second, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	second := drivertest.NewStream(t, dev)
 	var wait sync.WaitGroup
 	for _, s := range []driver.Stream{dev.DefaultStream(), second} {
 		wait.Go(func() {
@@ -422,9 +420,7 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	streams := make([]driver.Stream, 100)
 	for i := range streams {
-		var err error
-		streams[i], err = dev.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		streams[i] = drivertest.NewStream(t, dev)
 	}
 	s := &scribe{}
 	const rounds = 2000

@@ -135,10 +135,7 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 	}
 	x := raw.NewAddressed(a)
 	s := dev.DefaultStream()
-	side, err := dev.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	side := drivertest.NewStream(t, dev)
 	const size = 3000
 	alloc := func() driver.Pointer {
 		t.Helper()

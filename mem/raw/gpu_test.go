@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/raw"
@@ -20,8 +21,7 @@ import (
 func TestGPURaw(t *testing.T) {
 	dev, err := driver.Open("cuda:0")
 	testkit.Must(t, err)
-	side, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	side := drivertest.NewStream(t, dev)
 	const size = 64 << 20
 	p, err := raw.Alloc(dev, size)
 	testkit.Must(t, err)

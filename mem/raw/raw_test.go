@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -200,8 +201,7 @@ func TestMisuse(t *testing.T) {
 func TestRecordStream(t *testing.T) {
 	dev := newSim(t)
 	s := dev.DefaultStream()
-	side, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	side := drivertest.NewStream(t, dev)
 	p, err := raw.AllocOn(dev, s, mib)
 	testkit.Must(t, err)
 	dev.Hold(side.ID())
@@ -400,8 +400,7 @@ func TestCacheInfoOfPages(t *testing.T) {
 // A stream that is named with Delete is waited for, as one that RecordStream named.
 func TestDeleteNamesStreams(t *testing.T) {
 	dev := newSim(t)
-	side, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	side := drivertest.NewStream(t, dev)
 	p := alloc(t, dev, mib)
 	dev.Hold(side.ID())
 	testkit.Must(t, side.Fill(p, 1, 10))

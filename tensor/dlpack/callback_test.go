@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -94,8 +94,7 @@ func TestTheDeleterComesAfterQueuedWork(t *testing.T) {
 	p := tensortest.On(t, gpu{dev, 0})
 	block, err := dev.Alloc(1 << 20)
 	testkit.Must(t, err)
-	second, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	second := drivertest.NewStream(t, dev)
 	m := foreign([]int64{2, 2}, nil, nil)
 	m.Tensor.Data, m.Tensor.Device, m.Deleter = uintptr(block), Device{CUDA, 0}, counting
 	deleted.Store(0)

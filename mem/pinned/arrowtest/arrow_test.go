@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -71,10 +72,7 @@ func TestInt64Array(t *testing.T) {
 	}
 
 	values := numbers.Data().Buffers()[1].Bytes()
-	s, err := d.NewStream(driver.StreamOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := drivertest.NewStream(t, d)
 	on, err := d.Alloc(int64(len(values)))
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -19,7 +20,7 @@ func TestFaults(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			seed := testkit.Seed(t)
 			dev := fault.Wrap(p.open(t))
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			nth := int64(1)
 			for ; workFailing(t, p, dev, s, rand.New(rand.NewPCG(seed, 0)), nth); nth++ {
 			}
@@ -114,7 +115,7 @@ func TestLost(t *testing.T) {
 		}
 		t.Run(p.name, func(t *testing.T) {
 			dev := fault.Wrap(p.open(t))
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			free := available(t, dev)
 			const size = 16 * testPage
 			r := p.region(t, dev, size, 16<<10)

@@ -19,8 +19,7 @@ import (
 func openGPU(t testing.TB) (driver.Device, driver.Stream) {
 	t.Helper()
 	dev := drivertest.OpenDevice(t, "cuda:0")
-	s, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := drivertest.NewStream(t, dev)
 	return dev, s
 }
 

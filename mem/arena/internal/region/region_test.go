@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -189,13 +190,6 @@ func (p place) region(t testing.TB, dev driver.Device, size, bounce int64) *Regi
 	return r
 }
 
-func newStream(t testing.TB, dev driver.Device) driver.Stream {
-	t.Helper()
-	s, err := dev.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	return s
-}
-
 func available(t testing.TB, dev driver.Device) int64 {
 	t.Helper()
 	free, _, err := dev.Available()
@@ -212,7 +206,7 @@ func TestMoves(t *testing.T) {
 			free := available(t, dev)
 			const size = 1 << 20
 			r := p.region(t, dev, size, 128<<10)
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			var lists [][]Move
 			for _, shift := range []int64{ // around chunks, windows, pages and the bounce area
 				512, 32<<10 - 512, 32 << 10, 64 << 10, 64<<10 + 512, 128<<10 - 512, 128 << 10, 256<<10 + 512, 600 << 10,
@@ -257,7 +251,7 @@ func TestFullDevice(t *testing.T) {
 			r := p.region(t, dev, size, 128<<10)
 			before, got := make([]byte, size), make([]byte, size)
 			fill(rng, before)
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			testkit.Must(t, s.CopyIn(r.Base(), before))
 			rest := make([]driver.Pointer, 0, 1)
 			for free := available(t, dev); free > 0; free = available(t, dev) {
@@ -295,7 +289,7 @@ func TestManyRuns(t *testing.T) {
 			if len(moves) > runs {
 				moves = moves[:runs]
 			}
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			testkit.Must(t, s.CopyIn(r.Base(), before))
 			n, err := r.Move(s, moves)
 			testkit.Must(t, err)
@@ -320,7 +314,7 @@ func TestMovesInOrder(t *testing.T) {
 			r := p.region(t, dev, size, 64<<10)
 			before, got := make([]byte, size), make([]byte, size)
 			fill(rng, before)
-			streams := []driver.Stream{newStream(t, dev), newStream(t, dev), newStream(t, dev)}
+			streams := []driver.Stream{drivertest.NewStream(t, dev), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)}
 			testkit.Must(t, streams[0].CopyIn(r.Base(), before[:size/2]))
 			testkit.Must(t, streams[1].CopyIn(r.Base()+size/2, before[size/2:]))
 			// The halves are two programs' that know nothing of each other.
@@ -385,7 +379,7 @@ func TestExtendTrim(t *testing.T) {
 					t.Fatalf("end %d: %d bytes reserved, want %d; %d available", step.end, r.Reserved(), want, available(t, dev))
 				}
 			}
-			s := newStream(t, dev)
+			s := drivertest.NewStream(t, dev)
 			testkit.Must(t, s.Fill(r.Base(), 1, r.Size())) // there is memory
 			testkit.Must(t, s.Sync(context.Background()))
 			testkit.Contains(t, testkit.Panic(t, func() { _ = r.Extend(whole + 1) }), "region: ", "outside")
@@ -401,7 +395,7 @@ func TestMisuse(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 20, Granularity: testPage})
 	r, err := Open(dev, Options{Size: 64 << 10})
 	testkit.Must(t, err)
-	s := newStream(t, dev)
+	s := drivertest.NewStream(t, dev)
 	b := r.Base()
 	for name, moves := range map[string][]Move{
 		"up":                     {{b + 512, b, 512}},
