@@ -32,6 +32,7 @@ inline bool events_done = true;
 inline cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 inline int peer_copies = 0;
 inline int copies = 0;
+inline int synchronized = 0;
 inline thread_local int current_device = 0;
 
 inline char *reserve(size_t size) {
@@ -328,6 +329,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int) {
 	static uintptr_t next = 0x10000;
 	*stream = reinterpret_cast<cudaStream_t>(next += 0x100);
+	return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+	fake::synchronized++;
 	return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int) {

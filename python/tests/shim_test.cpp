@@ -262,6 +262,13 @@ void test_record_stream() {
 	EQUAL(fake::ashlar.records[0].flags, 0u);
 	EQUAL(fake::ashlar.records[1].flags, static_cast<uint32_t>(ASHLAR_EXTERNAL_STREAM));
 	shim->recordStream(DataPtr(), side);
+	// A stream of another device: the free waits for it.
+	DataPtr across = shim->allocate(512);
+	shim->recordStream(across, c10::cuda::getDefaultCUDAStream(1));
+	EQUAL(fake::synchronized, 0);
+	across.clear();
+	EQUAL(fake::synchronized, 1);
+	EQUAL(fake::current_device, 0);
 	DataPtr foreign(ours.get(), c10::Device(c10::kCUDA, 0)); // memory that another owner frees
 	shim->recordStream(foreign, side);
 	EQUAL(fake::ashlar.records.size(), size_t{2});
@@ -331,6 +338,7 @@ void test_out_of_memory() {
 	DataPtr needs = caching::get()->allocate(600 * mib);
 	EQUAL(fake::ashlar.emptied, before + 1);
 	WANT(is_native(needs.get()));
+	WANT(caching::getDeviceStats(0).reserved_bytes[0].peak <= 1024 * mib);
 	WANT(contains(thrown<c10::OutOfMemoryError>([] { caching::get()->allocate(900 * mib); }), "CUDA out of memory."));
 	ashlar_shim_native_pop();
 	EQUAL(observed, 2);
@@ -419,9 +427,22 @@ void test_one_limit() {
 	WANT(ashlar_shim_owns(caching::raw_alloc(300 * mib)));
 	WANT(ashlar_shim_set_limit(9, 5) != 0 && contains(ashlar_shim_last_error(), "no device 9"));
 	WANT(contains(thrown([] { caching::setMemoryFraction(1.5, 0); }), "invalid fraction"));
+	caching::setMemoryFraction(0.5, 1);
+	EQUAL(fake::current_device, 0);
+	EQUAL(ashlar_shim_set_limit(1, 0), 0);
 
-	fake::ashlar.stats[1].limit = 10 * mib; // as a setting of Ashlar's
+}
+
+void test_limit_of_the_settings() {
+	install();
+	fake::ashlar.stats[1].limit = 10 * mib;
 	EQUAL(ashlar_shim_get_limit(1), 10 * mib);
+	c10::cuda::CUDAGuard other(1);
+	ashlar_shim_native_push();
+	WANT(!thrown<c10::OutOfMemoryError>([] { caching::raw_alloc(2 * mib); }).empty()); // native would reserve 20 MiB
+	WANT(is_native(caching::raw_alloc(512)));
+	EQUAL(fake::ashlar.stats[1].limit, 8 * mib);
+	EQUAL(caching::getMemoryFraction(1), 10.0 / 1024);
 }
 
 struct Trace : c10::GatheredContext {
@@ -658,7 +679,8 @@ struct Test {
 const Test tests[] = {
 	TEST(default_pool_is_ashlars), TEST(streams_that_ashlar_cannot_follow), TEST(deleters_never_throw),
 	TEST(private_pools_are_natives), TEST(checkpoints_carry_our_deleter), TEST(record_stream), TEST(out_of_memory),
-	TEST(pools_for_the_last_resort), TEST(peaks_of_the_sum), TEST(one_limit), TEST(history), TEST(caching_off),
+	TEST(pools_for_the_last_resort), TEST(peaks_of_the_sum), TEST(one_limit),
+	TEST(limit_of_the_settings), TEST(history), TEST(caching_off),
 	TEST(native_push_is_of_the_thread), TEST(other_processes_and_devices), TEST(refusals), TEST(threads),
 };
 

@@ -91,9 +91,20 @@ void Accounts::settle_all() noexcept {
 }
 
 void Accounts::settle(DeviceIndex device) noexcept {
+	std::lock_guard<std::mutex> lock(at(device).mutex);
+	settle_locked(device);
+}
+
+void Accounts::try_settle(DeviceIndex device) noexcept {
+	std::unique_lock<std::mutex> lock(at(device).mutex, std::try_to_lock);
+	if (lock.owns_lock()) {
+		settle_locked(device);
+	}
+}
+
+void Accounts::settle_locked(DeviceIndex device) noexcept {
 	try {
 		Account &account = at(device);
-		std::lock_guard<std::mutex> lock(account.mutex);
 		const DeviceStats ours = ashlar_stats_of(device);
 		const DeviceStats theirs = native_->getDeviceStats(device);
 		for_each_stat(
@@ -118,11 +129,10 @@ void Accounts::settle(DeviceIndex device) noexcept {
 }
 
 DeviceStats Accounts::stats(DeviceIndex device) {
-	// Raises PyTorch's own error for a device that does not exist.
-	DeviceStats sum = native_->getDeviceStats(device);
+	(void)native_->getDeviceStats(device); // raises PyTorch's own error for a device that does not exist
 	Account &account = at(device);
 	std::lock_guard<std::mutex> lock(account.mutex);
-	sum = native_->getDeviceStats(device);
+	DeviceStats sum = native_->getDeviceStats(device);
 	const DeviceStats ours = ashlar_stats_of(device);
 	for_each_stat(
 		[](Stat &s, const Stat &a, const Stat &combined) {

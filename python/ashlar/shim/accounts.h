@@ -22,6 +22,9 @@ class Accounts {
 	// Ends an interval of a device, and divides the limit anew. Does not throw.
 	void settle(DeviceIndex device) noexcept;
 
+	// As settle, for native's thread with native locked. Does nothing while another thread settles, which waits for native.
+	void try_settle(DeviceIndex device) noexcept;
+
 	// Settles the devices on which native was used: for operations that do not tell their device.
 	void settle_all() noexcept;
 
@@ -65,6 +68,7 @@ class Accounts {
 
 	Account &at(DeviceIndex device) { return accounts_.at(static_cast<size_t>(device)); }
 
+	void settle_locked(DeviceIndex device) noexcept;
 	DeviceStats ashlar_stats_of(DeviceIndex device);
 	void allot_native(DeviceIndex device, int64_t ashlar_reserved);
 	ashlar_status allot_ashlar(DeviceIndex device, int64_t native_reserved);

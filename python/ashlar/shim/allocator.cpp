@@ -86,8 +86,7 @@ bool Allocator::goes_to_native(uint32_t mode, DeviceIndex device, cudaStream_t s
 
 void *Allocator::alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size) {
 	void *p = nullptr;
-	const ashlar_status status =
-		api_->alloc(device, reinterpret_cast<uintptr_t>(canonical(stream)), size, 0, &p);
+	const ashlar_status status = api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
 	if (C10_UNLIKELY(status != ASHLAR_OK)) {
 		return alloc_failed(status, device, stream, size);
 	}
@@ -143,8 +142,12 @@ void Allocator::free(void *p) {
 		(*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
 	}
 
+	const uint32_t mode = mode_.load(std::memory_order_relaxed);
+	if (C10_UNLIKELY(mode & used_across_devices)) {
+		wait_across_devices(p);
+	}
 	ashlar_status status;
-	if (C10_UNLIKELY(mode_.load(std::memory_order_relaxed) & history_gathers)) {
+	if (C10_UNLIKELY(mode & history_gathers)) {
 		History::Operation operation(history_, RecordContext::ALL);
 		status = api_->free(p);
 	} else {
@@ -175,6 +178,9 @@ void Allocator::recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) 
 		// A block from before the installation, or memory that neither allocator gave out, which native ignores.
 		return native_->recordStream(data, stream);
 	}
+	if (C10_UNLIKELY(stream.device_index() != data.device().index()) && owns(p)) {
+		return record_across_devices(p, stream);
+	}
 	const uint32_t flags = trackable(stream) ? 0 : static_cast<uint32_t>(ASHLAR_EXTERNAL_STREAM);
 	const auto handle = reinterpret_cast<uintptr_t>(canonical(stream.stream()));
 	const ashlar_status status = api_->record_stream(p, handle, flags);
@@ -202,6 +208,33 @@ void Allocator::record_native_stream(const DataPtr &data, c10::cuda::CUDAStream 
 		throw;
 	}
 	own.release_context();
+}
+
+// Ashlar takes a stream for one of the block's device. For another device's the free itself waits, on the host.
+void Allocator::record_across_devices(void *p, c10::cuda::CUDAStream stream) {
+	{
+		std::lock_guard<std::mutex> lock(across_mutex_);
+		across_[p].insert(stream);
+	}
+	std::lock_guard<std::mutex> lock(mode_mutex_);
+	change_mode(used_across_devices, true); // for good: such programs do it again and again
+}
+
+void Allocator::wait_across_devices(void *p) {
+	std::unordered_set<c10::cuda::CUDAStream> streams;
+	{
+		std::lock_guard<std::mutex> lock(across_mutex_);
+		auto it = across_.find(p);
+		if (it == across_.end()) {
+			return;
+		}
+		streams = std::move(it->second);
+		across_.erase(it);
+	}
+	for (const auto &stream : streams) {
+		c10::cuda::CUDAGuard guard(stream.device_index());
+		C10_CUDA_CHECK(cudaStreamSynchronize(stream.stream()));
+	}
 }
 
 void Allocator::copy_data(void *dest, const void *src, std::size_t count) const {

@@ -3,6 +3,7 @@
 #include "outofmemory.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace ashlar {
 
@@ -122,9 +123,8 @@ caching::CheckpointDelta Allocator::setCheckpointPoolState(
 // Limits and facts
 
 double Allocator::getMemoryFraction(DeviceIndex device) {
-	const double native = native_->getMemoryFraction(device); // raises PyTorch's error for an invalid device
+	(void)native_->getMemoryFraction(device); // raises PyTorch's error for an invalid device
 	const int64_t limit = accounts_.limit(device);
-	(void)native;
 	const auto total = static_cast<double>(accounts_.total(device));
 	return limit == 0 ? 1.0 : std::min(1.0, static_cast<double>(limit) / total);
 }
@@ -220,6 +220,9 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces) {
 		for (DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
 			history_.add_segments(device, info.segments);
 		}
+		std::sort(info.segments.begin(), info.segments.end(), [](const SegmentInfo &a, const SegmentInfo &b) {
+			return std::tie(a.device, a.address) < std::tie(b.device, b.address);
+		});
 	}
 	for (size_t device = 0; device < info.device_traces.size(); device++) {
 		history_.merge_entries(static_cast<DeviceIndex>(device), info.device_traces[device]);

@@ -38,9 +38,12 @@ class EmptyAshlar final : public c10::FreeMemoryCallback {
 		if (fits_limit && fits_device(wanted)) {
 			return false;
 		}
+		// What Ashlar gives back and what native takes are not held at the same time, so they are counted apart.
+		allocator.accounts().try_settle(request.device);
 		if (allocator.api()->empty_cache(request.device) != ASHLAR_OK) {
 			return false;
 		}
+		allocator.accounts().try_settle(request.device);
 		allocator.accounts().give_native_the_rest(request.device);
 		return true;
 	}
@@ -106,7 +109,9 @@ void *Allocator::alloc_failed(ashlar_status status, DeviceIndex device, cudaStre
 			return alloc_native(device, stream, size);
 		default: {
 			const std::string reason = api_->last_error();
-			C10_CUDA_CHECK(cudaGetLastError()); // an error of an earlier kernel shows as itself
+			if (status == ASHLAR_FAILED) {
+				C10_CUDA_CHECK(cudaGetLastError()); // an error of an earlier kernel shows as itself
+			}
 			TORCH_CHECK(
 				false, "ashlar: allocating ", size, " bytes on device ", static_cast<int>(device), ": ", reason);
 		}
@@ -123,8 +128,7 @@ void *Allocator::retry_alloc(DeviceIndex device, cudaStream_t stream, size_t siz
 		native_->emptyCache({0, 0});
 	}
 	void *p = nullptr;
-	const ashlar_status status =
-		api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
+	const ashlar_status status = api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
 	if (status == ASHLAR_OK) {
 		report_alloc(p, device);
 		return p;
