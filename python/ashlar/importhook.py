@@ -38,14 +38,19 @@ class AfterImport(MetaPathFinder):
         """The spec that the other finders find, with a loader that calls the function."""
         if fullname != self._name:
             return None
-        for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
+        for finder in self._later_finders():
+            find = getattr(finder, "find_spec", None)
             spec = find(fullname, path, target) if find else None
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
                     self._extend(spec)
                 return spec
         return None
+
+    def _later_finders(self) -> list[Any]:
+        """The finders behind this one. Those before it were asked already, and may be asking this one now."""
+        finders = list(sys.meta_path)
+        return finders[finders.index(self) + 1 :] if self in finders else finders
 
     def _extend(self, spec: ModuleSpec) -> None:
         loader: Any = spec.loader

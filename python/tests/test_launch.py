@@ -166,6 +166,14 @@ class Hook(unittest.TestCase):
         )
         self.assertEqual(out.splitlines(), ["so far", "called ready", "True SourceFileLoader True"])
 
+    def test_two_hooks_for_one_module_are_both_called(self):
+        out = Installation().python(
+            "from ashlar.importhook import after_import\n"
+            "for name in ('first', 'second'):\n    after_import('colorsys', lambda name=name: print(name))\n"
+            "import colorsys"
+        )
+        self.assertEqual(out.splitlines(), ["first", "second"])
+
     def test_a_module_that_is_imported_already_counts(self):
         out = Installation().python(
             "import json\nfrom ashlar.importhook import after_import\nafter_import('json', lambda: print('now'))"
