@@ -10,7 +10,9 @@ import (
 // check returns the place to work at: p or the first tensor's. It returns an error unless the tensors have one type,
 // are contiguous and on the communicator's device, and, if writes is set, work at the place can write to the first. It
 // panics if a tensor was released.
-func (c *Communicator) check(name string, p *tensor.Place, writes bool, tensors ...*tensor.Tensor) (*tensor.Place, error) {
+func (c *Communicator) check(
+	name string, p *tensor.Place, writes bool, tensors ...*tensor.Tensor,
+) (*tensor.Place, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
@@ -22,18 +24,21 @@ func (c *Communicator) check(name string, p *tensor.Place, writes bool, tensors 
 		t.MustLive(name)
 		switch {
 		case !c.place.SameDevice(t.Place()):
-			return nil, refuse(ErrDevice, name, "%s on %s: rank %d is on %v", t.Brief(), other(t.Place(), c.place), c.Rank(), c.place)
+			return nil, refuse(ErrDevice, name, "%s on %s: rank %d is on %v", t.Brief(), other(t.Place(), c.place),
+				c.Rank(), c.place)
 		case t.DType() != first.DType():
 			return nil, refuse(ErrType, name, "%s and %s: want one type", first.Brief(), t.Brief())
 		case !t.IsContiguous():
-			return nil, refuse(ErrLayout, name, "%s with strides %v: want contiguous elements (Contiguous copies)", t.Brief(), t.Strides())
+			return nil, refuse(ErrLayout, name, "%s with strides %v: want contiguous elements (Contiguous copies)",
+				t.Brief(), t.Strides())
 		}
 	}
 	if p == nil {
 		p = first.Place()
 	}
 	if !c.place.SameDevice(p) {
-		return nil, refuse(ErrDevice, name, "the place given is on %s: rank %d is on %v", other(p, c.place), c.Rank(), c.place)
+		return nil, refuse(ErrDevice, name, "the place given is on %s: rank %d is on %v", other(p, c.place), c.Rank(),
+			c.place)
 	}
 	if writes {
 		if err := first.Writable(name, p); err != nil {
@@ -64,7 +69,8 @@ func (c *Communicator) peer(name string, rank int) error {
 func (c *Communicator) parts(name string, whole, part *tensor.Tensor) error {
 	shape, each := whole.Shape(), part.Shape()
 	stacked := len(shape) == len(each)+1 && shape[0] == c.Size() && slices.Equal(shape[1:], each)
-	joined := len(shape) == len(each) && len(each) > 0 && shape[0] == c.Size()*each[0] && slices.Equal(shape[1:], each[1:])
+	joined := len(shape) == len(each) && len(each) > 0 && shape[0] == c.Size()*each[0] &&
+		slices.Equal(shape[1:], each[1:])
 	if !stacked && !joined {
 		return refuse(ErrShape, name, "%s for %d ranks' %s: want a first axis of length %d, new or that times as long",
 			whole.Brief(), c.Size(), part.Brief(), c.Size())
@@ -75,7 +81,8 @@ func (c *Communicator) parts(name string, whole, part *tensor.Tensor) error {
 	n := part.Len()
 	own := tensor.Must(tensor.Must(whole.Reshape(whole.Len())).Narrow(0, c.Rank()*n, n))
 	if !own.SameElements(tensor.Must(part.Reshape(n))) {
-		return refuse(ErrLayout, name, "%s lies in %s, and is not the part of rank %d", part.Brief(), whole.Brief(), c.Rank())
+		return refuse(ErrLayout, name, "%s lies in %s, and is not the part of rank %d", part.Brief(), whole.Brief(),
+			c.Rank())
 	}
 	return nil
 }

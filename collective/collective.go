@@ -125,7 +125,8 @@ func (c *Communicator) Handle() (uintptr, error) {
 	t, ok := c.transport.(interface{ Handle() (uintptr, error) })
 	if !ok {
 		return 0, &driver.Error{
-			Call: "Communicator.Handle", Code: driver.ErrUnsupported, Detail: fmt.Sprintf("backend %q has no handles; %q has", c.config.Backend, NCCL),
+			Call: "Communicator.Handle", Code: driver.ErrUnsupported,
+			Detail: fmt.Sprintf("backend %q has no handles; %q has", c.config.Backend, NCCL),
 		}
 	}
 	return t.Handle()

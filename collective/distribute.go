@@ -45,7 +45,8 @@ func Distribute(
 	case err != nil:
 		return nil, err
 	case d == dtype.Invalid:
-		return nil, refuse(ErrShape, name, "rank %d has nothing that can be distributed %v: its error says why", root, where)
+		return nil, refuse(ErrShape, name, "rank %d has nothing that can be distributed %v: its error says why", root,
+			where)
 	}
 	axis := -1
 	if where.kind == along {
@@ -96,7 +97,9 @@ func fit(name string, p *tensor.Place, t *tensor.Tensor, where Placement) error 
 }
 
 // describe sends type and shape of root's tensor to all ranks. The type is Invalid if root has none.
-func (c *Communicator) describe(ctx context.Context, p *tensor.Place, t *tensor.Tensor, root int) (dtype.DType, []int, error) {
+func (c *Communicator) describe(
+	ctx context.Context, p *tensor.Place, t *tensor.Tensor, root int,
+) (dtype.DType, []int, error) {
 	words := make([]int64, 2+maxAxes)
 	if t != nil {
 		words[0], words[1] = int64(t.DType()), int64(t.Rank())

@@ -55,7 +55,8 @@ const (
 func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	e := &environment{lookup: lookup}
 	switch {
-	case e.has("RANK"), e.has("WORLD_SIZE") && !e.has("OMPI_COMM_WORLD_RANK") && !e.has("PMI_RANK") && !e.has("SLURM_PROCID"):
+	case e.has("RANK"), e.has("WORLD_SIZE") && !e.has("OMPI_COMM_WORLD_RANK") && !e.has("PMI_RANK") &&
+		!e.has("SLURM_PROCID"):
 		e.launcher = "torchrun"
 		e.number(&e.c.Rank, "RANK")
 		e.number(&e.c.Size, "WORLD_SIZE")

@@ -79,7 +79,8 @@ func meet(ctx context.Context, p *tensor.Place, cfg Config) (*rendezvous.Member,
 	host, port, _ := net.SplitHostPort(cfg.Address) // checked before
 	first, _ := strconv.Atoi(port)
 	return rendezvous.Meet(ctx, rendezvous.Options{
-		Rank: cfg.Rank, Size: cfg.Size, Host: host, Port: first, Ports: max(cfg.Ports, 1), ID: cfg.ID, Limit: cfg.Timeout, Me: me,
+		Rank: cfg.Rank, Size: cfg.Size, Host: host, Port: first, Ports: max(cfg.Ports, 1), ID: cfg.ID,
+		Limit: cfg.Timeout, Me: me,
 		Decide: func(peers []rendezvous.Peer) ([]byte, error) { return decide(cfg, peers) },
 	})
 }

@@ -32,8 +32,10 @@ func (c Config) Local(places ...*tensor.Place) ([]*Communicator, error) {
 	gpus := 0
 	for i, p := range places {
 		for j, q := range places[:i] {
-			if p.SameDevice(q) && (p.Stream().ID() == q.Stream().ID() || p.Device().Info().Driver == cuda && c.Backend != Host) {
-				return nil, refuse(ErrDevice, "Local", "places %d and %d are both on %v: want a device, or on the host a stream, for each", j, i, p)
+			if p.SameDevice(q) && (p.Stream().ID() == q.Stream().ID() || p.Device().Info().Driver == cuda &&
+				c.Backend != Host) {
+				return nil, refuse(ErrDevice, "Local", "places %d and %d are both on %v: want a device, or on the "+
+					"host a stream, for each", j, i, p)
 			}
 		}
 		if p.Device().Info().Driver == cuda {
@@ -46,7 +48,8 @@ func (c Config) Local(places ...*tensor.Place) ([]*Communicator, error) {
 	case c.Backend == "":
 		c.Backend = Host
 	case c.Backend == NCCL && gpus < len(places):
-		return nil, refuse(ErrDevice, "Local", "backend %q wants every place on a CUDA device: %d of %d are", NCCL, gpus, len(places))
+		return nil, refuse(ErrDevice, "Local", "backend %q wants every place on a CUDA device: %d of %d are", NCCL,
+			gpus, len(places))
 	}
 	transports, err := c.transports(places)
 	if err != nil {
@@ -79,7 +82,8 @@ func (c Config) transports(places []*tensor.Place) ([]comm.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.Timeout, fmt.Errorf("NCCL did not connect the ranks within %v", c.Timeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.Timeout, fmt.Errorf("NCCL did not connect the "+
+		"ranks within %v", c.Timeout))
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

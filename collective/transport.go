@@ -62,13 +62,15 @@ func fitNCCL(peers []rendezvous.Peer) error {
 	var lacking []string
 	for _, p := range peers {
 		if q, taken := owner[p.UUID]; taken && p.UUID != "" {
-			return fmt.Errorf("ranks %d and %d are both on %s (%s) of %s: want a GPU for each", q.Rank, p.Rank, p.Device, p.UUID, p.Host)
+			return fmt.Errorf("ranks %d and %d are both on %s (%s) of %s: want a GPU for each", q.Rank, p.Rank,
+				p.Device, p.UUID, p.Host)
 		}
 		owner[p.UUID] = p
 		if p.Library == "" {
 			lacking = append(lacking, fmt.Sprintf("rank %d on %s: %s", p.Rank, p.Host, p.Lacks))
 		} else if q := peers[0]; q.Library != "" && p.Library != q.Library {
-			return fmt.Errorf("rank %d on %s has NCCL %s, and rank 0 on %s %s: want one version", p.Rank, p.Host, p.Library, q.Host, q.Library)
+			return fmt.Errorf("rank %d on %s has NCCL %s, and rank 0 on %s %s: want one version", p.Rank, p.Host,
+				p.Library, q.Host, q.Library)
 		}
 	}
 	if len(lacking) > 0 {

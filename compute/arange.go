@@ -27,7 +27,8 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 			return nil, err
 		}
 		whole = whole && s[i].Kind() != dtype.KindFloat
-		if s[i].Kind() == dtype.KindComplex || d == dtype.Bool || (d.IsInteger() && i != 1 && s[i].Kind() == dtype.KindFloat) {
+		if s[i].Kind() == dtype.KindComplex || d == dtype.Bool ||
+			(d.IsInteger() && i != 1 && s[i].Kind() == dtype.KindFloat) {
 			return nil, newOpError(ErrType, op, "from %v up to %v by %v as %v", start, stop, step, d)
 		}
 	}
@@ -37,7 +38,8 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 	}
 	n, ok := count(s[0], s[1], s[2])
 	if !ok {
-		return nil, newOpError(ErrShape, op, "from %v up to %v by %v: the range is endless, empty in that direction, or too large", start, stop, step)
+		return nil, newOpError(ErrShape, op, "from %v up to %v by %v: the range is endless, empty in that direction, "+
+			"or too large", start, stop, step)
 	}
 	dst, err := tensor.Empty(p, d, n)
 	if err != nil {
@@ -71,7 +73,8 @@ func wholeSteps(start, stop, step dtype.Scalar) (n int, ok bool) {
 // realSteps is wholeSteps in float64.
 func realSteps(start, stop, step dtype.Scalar) (n int, ok bool) {
 	from, to, by := start.Float64(), stop.Float64(), step.Float64()
-	if by == 0 || math.IsNaN(by+from+to) || math.IsInf(from, 0) || math.IsInf(to, 0) || math.IsInf(by, 0) || (to < from) != (by < 0) && to != from {
+	if by == 0 || math.IsNaN(by+from+to) || math.IsInf(from, 0) || math.IsInf(to, 0) || math.IsInf(by, 0) ||
+		(to < from) != (by < 0) && to != from {
 		return 0, false
 	}
 	steps := math.Ceil((to - from) / by)

@@ -82,7 +82,8 @@ func (o Options) Open(specs ...string) (*tensor.Place, error) {
 			return o.on(dev, "Open", dev.Close)
 		}
 		errs = append(errs, fmt.Errorf("compute: open %s: %w", spec, err))
-		if !errors.Is(err, driver.ErrAbsent) && !errors.Is(err, driver.ErrUnsupported) && !errors.Is(err, driver.ErrUnknown) {
+		if !errors.Is(err, driver.ErrAbsent) && !errors.Is(err, driver.ErrUnsupported) &&
+			!errors.Is(err, driver.ErrUnknown) {
 			break
 		}
 	}
@@ -156,9 +157,11 @@ func placeFor(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.P
 				where = "another " + where
 			}
 			if first := operands[0]; p.SameDevice(first.Place()) {
-				return nil, newOpError(ErrDevice, op, "%s on %v, %s on %s: want one device", first.Brief(), p, x.Brief(), where)
+				return nil, newOpError(ErrDevice, op, "%s on %v, %s on %s: want one device", first.Brief(), p,
+					x.Brief(), where)
 			}
-			return nil, newOpError(ErrDevice, op, "%s on %s, the place given on %v: want one device", x.Brief(), where, p)
+			return nil, newOpError(ErrDevice, op, "%s on %s, the place given on %v: want one device", x.Brief(), where,
+				p)
 		}
 	}
 	if p == nil {
@@ -169,7 +172,9 @@ func placeFor(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.P
 
 // queue orders p's stream after the earlier uses of the operands, and then calls f to queue the work, which writes dst.
 // The memory is pinned while f runs, so f may take the arrays, and operands stay reachable until then.
-func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error) error {
+func queue(
+	op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error,
+) error {
 	pinAll(dst, operands)
 	defer unpinAll(dst, operands)
 	for _, x := range operands {
@@ -248,7 +253,8 @@ func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
 		}
 		wide, err := tensor.BroadcastShapes(shape, s)
 		if err != nil {
-			return nil, newOpError(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(), x.Brief())
+			return nil, newOpError(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(),
+				x.Brief())
 		}
 		shape = wide
 	}

@@ -35,13 +35,17 @@ func UnaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.UnaryOp, x *tenso
 		return err
 	}
 	if rounds(op) && x.DType().IsInteger() {
-		return into(p, op.String(), dst, x.DType(), []*tensor.Tensor{x}, func(dst *tensor.Tensor) error { return dst.CopyFrom(p, x) })
+		return into(p, op.String(), dst, x.DType(), []*tensor.Tensor{x}, func(dst *tensor.Tensor) error {
+			return dst.CopyFrom(p, x)
+		})
 	}
 	in, out, err := unaryType(op, x.DType())
 	if err != nil {
 		return err
 	}
-	return into(p, op.String(), dst, out, []*tensor.Tensor{x}, func(dst *tensor.Tensor) error { return unary(p, op, in, dst, x) })
+	return into(p, op.String(), dst, out, []*tensor.Tensor{x}, func(dst *tensor.Tensor) error {
+		return unary(p, op, in, dst, x)
+	})
 }
 
 // rounds reports whether op rounds to whole numbers and so leaves integers unchanged.
@@ -151,11 +155,15 @@ func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y O
 		return newOpError(ErrShape, op.String(), "a result of shape %v into %s", shape, dst.Brief())
 	}
 	operands := onlyTensors([]Operand{x, y})
-	return into(p, op.String(), dst, out, operands, func(dst *tensor.Tensor) error { return binary(p, op, in, dst, x, y) })
+	return into(p, op.String(), dst, out, operands, func(dst *tensor.Tensor) error {
+		return binary(p, op, in, dst, x, y)
+	})
 }
 
 // binaryPlan returns the place, the types and the shape of an operation.
-func binaryPlan(at0 *tensor.Place, op backend.BinaryOp, x, y Operand) (p *tensor.Place, in, out dtype.DType, shape []int, err error) {
+func binaryPlan(
+	at0 *tensor.Place, op backend.BinaryOp, x, y Operand,
+) (p *tensor.Place, in, out dtype.DType, shape []int, err error) {
 	ts := onlyTensors([]Operand{x, y})
 	if len(ts) == 0 {
 		return nil, 0, 0, nil, newOpError(ErrType, op.String(), "of %T and %T: want at least one tensor", x, y)
@@ -216,7 +224,10 @@ func binary(p *tensor.Place, op backend.BinaryOp, in dtype.DType, dst *tensor.Te
 
 // into queues f on dst. If dst has another type than the result, or overlaps an operand in part, f works on a temporary
 // tensor that is then copied to dst.
-func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, operands []*tensor.Tensor, f func(dst *tensor.Tensor) error) error {
+func into(
+	p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, operands []*tensor.Tensor,
+	f func(dst *tensor.Tensor) error,
+) error {
 	if err := dst.Writable(op, p); err != nil {
 		return err
 	}
@@ -291,6 +302,7 @@ func Where(p *tensor.Place, cond *tensor.Tensor, x, y Operand) (*tensor.Tensor, 
 		return nil, err
 	}
 	return releaseIfFailed(dst, queue(op, p, dst, append(xs, cond), func(q backend.Queue) error {
-		return p.Backend().Where(q, dst.Array(), broadcastTo(cond, shape), broadcastTo(xs[0], shape), broadcastTo(xs[1], shape))
+		return p.Backend().Where(q, dst.Array(), broadcastTo(cond, shape), broadcastTo(xs[0], shape),
+			broadcastTo(xs[1], shape))
 	}))
 }

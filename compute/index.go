@@ -32,7 +32,9 @@ func Gather(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tensor) (
 }
 
 // indexed checks the place, the axis and the type of the indices.
-func indexed(op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *tensor.Tensor) (p *tensor.Place, axis int, err error) {
+func indexed(
+	op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *tensor.Tensor,
+) (p *tensor.Place, axis int, err error) {
 	if p, err = placeFor(op, p0, x, index); err != nil {
 		return nil, 0, err
 	}
@@ -145,13 +147,15 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 		other := x.Shape()
 		if len(other) == len(shape) {
 			if shape[axis] > math.MaxInt-other[axis] {
-				return nil, newOpError(ErrShape, op, "%s and %s along axis %d: larger than any memory", xs[0].Brief(), x.Brief(), axis)
+				return nil, newOpError(ErrShape, op, "%s and %s along axis %d: larger than any memory", xs[0].Brief(),
+					x.Brief(), axis)
 			}
 			shape[axis] += other[axis]
 			other[axis] = shape[axis]
 		}
 		if !slices.Equal(other, shape) {
-			return nil, newOpError(ErrShape, op, "%s and %s along axis %d: want equal lengths along the other axes", xs[0].Brief(), x.Brief(), axis)
+			return nil, newOpError(ErrShape, op, "%s and %s along axis %d: want equal lengths along the other axes",
+				xs[0].Brief(), x.Brief(), axis)
 		}
 		if d, err = dtype.Promote(d, x.DType()); err != nil {
 			return nil, newOpError(ErrType, op, "%s and %s: %v", xs[0].Brief(), x.Brief(), err)

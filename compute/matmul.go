@@ -41,11 +41,13 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	ra, rb := len(a.Shape)-2, len(b.Shape)-2
 	m, k, n := a.Shape[ra], a.Shape[ra+1], b.Shape[rb+1]
 	if k != b.Shape[rb] {
-		return nil, newOpError(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k, b.Shape[rb])
+		return nil, newOpError(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k,
+			b.Shape[rb])
 	}
 	batch, err := tensor.BroadcastShapes(a.Shape[:ra], b.Shape[:rb])
 	if err != nil {
-		return nil, newOpError(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(), y.Brief())
+		return nil, newOpError(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(),
+			y.Brief())
 	}
 	shape := slices.Clone(batch)
 	if !row {
@@ -61,7 +63,8 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
 		a.Ptr, a.Bytes = where(x)
 		b.Ptr, b.Bytes = where(y)
-		return p.Backend().MatMul(q, withKeptAxes(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
+		return p.Backend().MatMul(q, withKeptAxes(dst, append(slices.Clone(batch), m, n)), repeat(a, batch),
+			repeat(b, batch))
 	}))
 }
 

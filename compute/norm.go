@@ -74,7 +74,8 @@ func norm(p *tensor.Place, op string, rms bool, x, weight, bias *tensor.Tensor, 
 	}
 	shape, n := x.Shape(), weight.Rank()
 	if n == 0 || n > len(shape) {
-		return nil, newOpError(ErrShape, op, "%s by weights %s: want the shape of the last axes", x.Brief(), weight.Brief())
+		return nil, newOpError(ErrShape, op, "%s by weights %s: want the shape of the last axes", x.Brief(),
+			weight.Brief())
 	}
 	for i, o := range operands[1:] {
 		what := []string{"weights", "bias"}[i]
@@ -82,7 +83,8 @@ func norm(p *tensor.Place, op string, rms bool, x, weight, bias *tensor.Tensor, 
 			return nil, newOpError(ErrType, op, "%s by %s %s: want one type", x.Brief(), what, o.Brief())
 		}
 		if !slices.Equal(o.Array().Shape, shape[len(shape)-n:]) {
-			return nil, newOpError(ErrShape, op, "%s by %s %s: want %v", x.Brief(), what, o.Brief(), shape[len(shape)-n:])
+			return nil, newOpError(ErrShape, op, "%s by %s %s: want %v", x.Brief(), what, o.Brief(),
+				shape[len(shape)-n:])
 		}
 	}
 	dst, err := tensor.Empty(p, x.DType(), shape...)

@@ -112,7 +112,9 @@ func computable(op string, d dtype.DType) error {
 
 // tensors returns the operands as tensors of type d on p's device. Numbers become tensors without axes, and other types
 // are cast. release releases the temporaries.
-func tensors(op string, p *tensor.Place, d dtype.DType, operands ...Operand) (out []*tensor.Tensor, release func(), err error) {
+func tensors(
+	op string, p *tensor.Place, d dtype.DType, operands ...Operand,
+) (out []*tensor.Tensor, release func(), err error) {
 	var temporaries []*tensor.Tensor
 	release = func() {
 		for _, t := range temporaries {

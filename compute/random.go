@@ -63,7 +63,9 @@ func (g *Generator) Fill(p *tensor.Place, dst *tensor.Tensor, r backend.Random) 
 	return queue(op, p, dst, nil, func(q backend.Queue) error { return p.Backend().Random(q, dst.Array(), r) })
 }
 
-func (g *Generator) make(p *tensor.Place, op string, d dtype.DType, shape []int, r backend.Random) (*tensor.Tensor, error) {
+func (g *Generator) make(
+	p *tensor.Place, op string, d dtype.DType, shape []int, r backend.Random,
+) (*tensor.Tensor, error) {
 	if _, err := placeFor(op, p); err != nil {
 		return nil, err
 	}
@@ -87,7 +89,8 @@ func randomType(op string, d dtype.DType, r backend.Random) error {
 	}
 	if r.Distribution == backend.Integers {
 		if r.LowInt >= r.HighInt || uint64(r.HighInt)-uint64(r.LowInt) > math.MaxInt64 {
-			return newOpError(ErrShape, op, "from %d up to %d: want a range of 1 to 2^63-1 numbers", r.LowInt, r.HighInt)
+			return newOpError(ErrShape, op, "from %d up to %d: want a range of 1 to 2^63-1 numbers", r.LowInt,
+				r.HighInt)
 		}
 		for _, v := range []int64{r.LowInt, r.HighInt - 1} {
 			if s := dtype.ScalarOf(v); s.Convert(d).Int64() != v || (v < 0 && d == dtype.Uint64) {

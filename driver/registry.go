@@ -61,7 +61,8 @@ func Register(name string, d Driver) {
 	registryMu.Lock()
 	defer registryMu.Unlock()
 	if name == "" || strings.Contains(name, ":") || d == nil {
-		panic(fmt.Sprintf("driver: Register of %q: the name must not be empty nor hold a colon, the driver not nil", name))
+		panic(fmt.Sprintf("driver: Register of %q: the name must not be empty nor hold a colon, the driver not nil",
+			name))
 	}
 	if _, taken := registry[name]; taken {
 		panic(fmt.Sprintf("driver: Register of %q: the name is taken", name))

@@ -73,7 +73,8 @@ var facts = [count]struct {
 	Bool: {1, KindBool}, Int8: {1, KindSigned}, Int16: {2, KindSigned}, Int32: {4, KindSigned}, Int64: {8, KindSigned},
 	Uint8: {1, KindUnsigned}, Uint16: {2, KindUnsigned}, Uint32: {4, KindUnsigned}, Uint64: {8, KindUnsigned},
 	Float16: {2, KindFloat}, Float32: {4, KindFloat}, Float64: {8, KindFloat}, BFloat16: {2, KindFloat},
-	Complex64: {8, KindComplex}, Complex128: {16, KindComplex}, Float8E5M2: {1, KindFloat}, Float8E4M3FN: {1, KindFloat},
+	Complex64: {8, KindComplex}, Complex128: {16, KindComplex}, Float8E5M2: {1, KindFloat},
+	Float8E4M3FN: {1, KindFloat},
 }
 
 // Valid reports whether d is one of the types above.

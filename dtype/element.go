@@ -43,7 +43,8 @@ var goTypes = [count]reflect.Type{
 	Int32: reflect.TypeFor[int32](), Int64: reflect.TypeFor[int64](), Uint8: reflect.TypeFor[uint8](),
 	Uint16: reflect.TypeFor[uint16](), Uint32: reflect.TypeFor[uint32](), Uint64: reflect.TypeFor[uint64](),
 	Float16: reflect.TypeFor[F16](), Float32: reflect.TypeFor[float32](), Float64: reflect.TypeFor[float64](),
-	BFloat16: reflect.TypeFor[BF16](), Complex64: reflect.TypeFor[complex64](), Complex128: reflect.TypeFor[complex128](),
+	BFloat16: reflect.TypeFor[BF16](), Complex64: reflect.TypeFor[complex64](),
+	Complex128: reflect.TypeFor[complex128](),
 	Float8E5M2: reflect.TypeFor[F8E5M2](), Float8E4M3FN: reflect.TypeFor[F8E4M3FN](),
 }
 

@@ -111,7 +111,8 @@ func Parse(name string) (DType, error) {
 	for _, d := range All() {
 		all = append(all, d.String())
 	}
-	return Invalid, &NameError{Name: name, Known: strings.Join(all, ", ") + ", and their names in PyTorch, numpy, safetensors and gomlx"}
+	return Invalid, &NameError{Name: name, Known: strings.Join(all, ", ") + ", and their names in PyTorch, numpy, " +
+		"safetensors and gomlx"}
 }
 
 // ParseNumPy returns the type of a NumPy descr, such as "<f4" or "|b1", and whether its elements are big-endian. The
@@ -127,7 +128,8 @@ func ParseNumPy(descr string) (d DType, bigEndian bool, err error) {
 	}
 	i := slices.IndexFunc(All(), func(d DType) bool { return code != "" && names[d].numpy == code })
 	if i < 0 || order == '|' && All()[i].Size() > 1 {
-		return Invalid, false, &NameError{Name: descr, Known: "the descrs |b1, |i1, |u1, and those of i2, i4, i8, u2, u4, u8, f2, f4, f8, c8, c16 with < or >"}
+		return Invalid, false, &NameError{Name: descr, Known: "the descrs |b1, |i1, |u1, and those of i2, i4, i8, " +
+			"u2, u4, u8, f2, f4, f8, c8, c16 with < or >"}
 	}
 	d = All()[i]
 	return d, order == '>' && d.Size() > 1, nil

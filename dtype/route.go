@@ -70,7 +70,8 @@ func addFloat[S float](t *direct, from DType) {
 
 // addTruncated adds the steps to all integer types.
 func addTruncated[S any](t *direct, from DType, i8 func([]int8, []S), i16 func([]int16, []S), i32 func([]int32, []S),
-	i64 func([]int64, []S), u8 func([]uint8, []S), u16 func([]uint16, []S), u32 func([]uint32, []S), u64 func([]uint64, []S),
+	i64 func([]int64, []S), u8 func([]uint8, []S), u16 func([]uint16, []S), u32 func([]uint32, []S),
+	u64 func([]uint64, []S),
 ) {
 	add(t, Int8, from, i8)
 	add(t, Int16, from, i16)

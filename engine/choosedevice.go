@@ -13,7 +13,9 @@ type opener func(spec string) (driver.Device, error)
 
 // choose opens the default device: the GPU of the local rank or, without ranks, the one with the most free memory.
 // Without GPUs it is the host.
-func choose(ctx context.Context, rank *collective.Config, gpus driver.Driver, open opener) (driver.Device, string, error) {
+func choose(
+	ctx context.Context, rank *collective.Config, gpus driver.Driver, open opener,
+) (driver.Device, string, error) {
 	var listed []driver.Listing
 	if gpus != nil {
 		var err error
@@ -30,7 +32,8 @@ func choose(ctx context.Context, rank *collective.Config, gpus driver.Driver, op
 	case rank == nil:
 		spec = listed[0].Spec
 	case rank.LocalRank < 0 || rank.LocalRank >= n:
-		return nil, "", fmt.Errorf("engine: local rank %d on a machine with %d CUDA devices: name the rank's device", rank.LocalRank, n)
+		return nil, "", fmt.Errorf("engine: local rank %d on a machine with %d CUDA devices: name the rank's device",
+			rank.LocalRank, n)
 	default:
 		spec = listed[rank.LocalRank].Spec
 	}

@@ -89,7 +89,8 @@ func (e *Engine) Close(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.communicators.close(ctx); err != nil { // before drain: it ends queued work that waits for a missing rank
+	if err := e.communicators.close(ctx); err != nil {
+		// before drain: it ends queued work that waits for a missing rank
 		return err
 	}
 	if err := e.drain(ctx); err != nil {
@@ -115,7 +116,8 @@ func (s *Session) waitIdle(ctx context.Context) error {
 	case <-empty:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("engine: Close: the session opened at %v is still inside %s: %w", s.opened, s.guard.text(), context.Cause(ctx))
+		return fmt.Errorf("engine: Close: the session opened at %v is still inside %s: %w", s.opened, s.guard.text(),
+			context.Cause(ctx))
 	}
 }
 

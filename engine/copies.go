@@ -40,7 +40,8 @@ type view struct {
 func viewOf(t *tensor.Tensor) view { return view{t.DType(), t.Offset(), t.Shape(), t.Strides()} }
 
 func (v view) equal(o view) bool {
-	return v.dtype == o.dtype && v.offset == o.offset && slices.Equal(v.shape, o.shape) && slices.Equal(v.strides, o.strides)
+	return v.dtype == o.dtype && v.offset == o.offset && slices.Equal(v.shape, o.shape) &&
+		slices.Equal(v.strides, o.strides)
 }
 
 // CopyTo returns t itself, if it is on the device, or a copy there. The copy is made once for each storage, type and
@@ -150,7 +151,8 @@ func (x *copies) dropSession(s *Session) {
 		})
 	}
 	x.mu.Unlock()
-	slices.SortFunc(out, func(a, b *copied) int { return cmp.Compare(a.number, b.number) }) // not by the order of the map
+	// not by the order of the map
+	slices.SortFunc(out, func(a, b *copied) int { return cmp.Compare(a.number, b.number) })
 	release(out)
 }
 

@@ -149,11 +149,15 @@ func (h Handles) BLASHandle() (uintptr, error) {
 	b, ok := h.Backend.(interface{ BLASHandle() (uintptr, error) })
 	if !ok {
 		return 0, fmt.Errorf("engine: device %d: %w", h.index, &driver.Error{
-			Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: fmt.Sprintf("backend %q has no cuBLAS", h.Backend.Name()),
+			Call: "BLASHandle", Code: driver.ErrUnsupported,
+			Detail: fmt.Sprintf("backend %q has no cuBLAS", h.Backend.Name()),
 		})
 	}
 	var handle uintptr
-	err := h.engine.devices[h.index].allocator.whileOpen(func() (err error) { handle, err = b.BLASHandle(); return err })
+	err := h.engine.devices[h.index].allocator.whileOpen(func() (err error) {
+		handle, err = b.BLASHandle()
+		return err
+	})
 	if err != nil && err != ErrClosed {
 		err = fmt.Errorf("engine: device %d: %w", h.index, err)
 	}

@@ -123,7 +123,8 @@ func (s *Session) WriteChromeTrace(ctx context.Context, w io.Writer) error {
 
 // write writes the recordings that events returns, also if an error says that some are missing.
 func write(
-	ctx context.Context, events func(context.Context) ([]*timeline.Recording, error), all func([]*timeline.Recording) error,
+	ctx context.Context, events func(context.Context) ([]*timeline.Recording, error),
+	all func([]*timeline.Recording) error,
 ) error {
 	recordings, err := events(ctx)
 	if err != nil && recordings == nil {

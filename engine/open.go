@@ -38,7 +38,8 @@ func (e *Engine) start(ctx context.Context) error {
 		return fmt.Errorf("engine: %d devices and a distribution: a rank has one, so start a process for each", n)
 	}
 	if c.MaxEvents < 0 {
-		return fmt.Errorf("engine: Config.MaxEvents is %d: want 0, which is %d, or a positive number", c.MaxEvents, timeline.DefaultMax)
+		return fmt.Errorf("engine: Config.MaxEvents is %d: want 0, which is %d, or a positive number", c.MaxEvents,
+			timeline.DefaultMax)
 	}
 	devices := c.Devices
 	if len(devices) == 0 {
@@ -102,7 +103,8 @@ func (e *Engine) add(dev driver.Device, c DeviceConfig) error {
 // newDevice makes a device of the engine: its allocators, backend and streams. On failure the caller closes dev.
 func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	if c.MemoryLimit < 0 {
-		return nil, fmt.Errorf("DeviceConfig.MemoryLimit is %d: want 0 for no limit, or a positive number", c.MemoryLimit)
+		return nil, fmt.Errorf("DeviceConfig.MemoryLimit is %d: want 0 for no limit, or a positive number",
+			c.MemoryLimit)
 	}
 	o := e.config.Compute
 	if c.Allocator != "" {
@@ -161,7 +163,8 @@ func (e *Engine) enablePeers() error {
 	for _, d := range e.devices {
 		for _, other := range e.devices {
 			if d.device.Peers() != nil && d != other && d.kind() == other.kind() {
-				if err := mem.EnablePeer(d.device, other.device, other.inner.Allocator()); err != nil && !errors.Is(err, driver.ErrUnsupported) {
+				if err := mem.EnablePeer(d.device, other.device, other.inner.Allocator()); err != nil &&
+					!errors.Is(err, driver.ErrUnsupported) {
 					return fmt.Errorf("engine: device %d using the memory of device %d: %w", d.index, other.index, err)
 				}
 			}

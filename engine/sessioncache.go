@@ -22,7 +22,10 @@ func (s *Session) ReserveCache(size int64) error {
 	}
 	t := s.currentDevice()
 	var k *cache
-	err := t.device.allocator.whileOpen(func() (err error) { k, err = t.device.caches.reserve(s, t.stream, size); return err })
+	err := t.device.allocator.whileOpen(func() (err error) {
+		k, err = t.device.caches.reserve(s, t.stream, size)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("engine: device %d: ReserveCache: %w", t.device.index, err)
 	}

@@ -305,7 +305,8 @@ func (w *workers) stop(ctx context.Context) error {
 		select {
 		case <-q.done:
 		case <-ctx.Done():
-			return fmt.Errorf("engine: Close: the tasks of EachDevice on device %d have not ended: %w", q.device, context.Cause(ctx))
+			return fmt.Errorf("engine: Close: the tasks of EachDevice on device %d have not ended: %w", q.device,
+				context.Cause(ctx))
 		}
 	}
 	return nil

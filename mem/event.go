@@ -52,7 +52,8 @@ type Event struct {
 	Stream driver.StreamID
 	Pool   PoolID
 	Ptr    driver.Pointer // of an OOM: the free bytes of the device
-	Size   int64          // requested bytes of blocks; whole bytes of segments; rounded request of an OOM; active bytes of a snapshot
+	// requested bytes of blocks; whole bytes of segments; rounded request of an OOM; active bytes of a snapshot
+	Size int64
 }
 
 // An Observer is called with each event, in order, under the allocator's locks: it must be quick and must not call the

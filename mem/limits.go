@@ -45,10 +45,12 @@ func (e *LimitError) Error() string {
 		rounded = fmt.Sprintf(" (a block of %s)", bytesize.Format(e.Block))
 	}
 	if e.Name != "" {
-		return fmt.Sprintf("mem: out of memory: %s%s asked for, and %s, which is %s, leaves %s; free memory or raise the limit",
+		return fmt.Sprintf("mem: out of memory: %s%s asked for, and %s, which is %s, leaves %s; free memory or raise "+
+			"the limit",
 			bytesize.Format(e.Want), rounded, e.Name, bytesize.Format(e.Limit), bytesize.Format(e.Limit-e.Live))
 	}
-	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s allocated; free blocks or raise the limit",
+	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s allocated; free blocks or raise "+
+		"the limit",
 		bytesize.Format(e.Want), rounded, bytesize.Format(e.Live), bytesize.Format(e.Limit))
 }
 

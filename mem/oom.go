@@ -136,7 +136,8 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 	if e.Small {
 		pool = "small"
 	}
-	fmt.Fprintf(b, "\n  the request: %s (%d bytes) on stream %d, %s pool", FormatSize(e.Requested), e.Requested, e.Stream, pool)
+	fmt.Fprintf(b, "\n  the request: %s (%d bytes) on stream %d, %s pool", FormatSize(e.Requested), e.Requested,
+		e.Stream, pool)
 	if e.Pool != (PoolID{}) {
 		fmt.Fprintf(b, " of private pool (%d, %d)", e.Pool[0], e.Pool[1])
 	}
@@ -187,10 +188,12 @@ func (e *OutOfMemory) why() string {
 			class = fmt.Sprintf(" for class %q", e.ReserveClass)
 			setting = "the class's entry in expandable_segments_reserve_by_class"
 		}
-		return fmt.Sprintf("the expandable-segment reserve of %s%s is too small for it: a block lies in one segment; raise %s",
+		return fmt.Sprintf("the expandable-segment reserve of %s%s is too small for it: a block lies in one segment; "+
+			"raise %s",
 			FormatSize(e.Addresses), class, setting)
 	case e.Total > 0 && e.Segment > e.Total:
-		return fmt.Sprintf("no setting would have let it through: it alone is more than the %s that the device has", FormatSize(e.Total))
+		return fmt.Sprintf("no setting would have let it through: it alone is more than the %s that the device has",
+			FormatSize(e.Total))
 	case e.Needed > 0:
 		return fmt.Sprintf("%s of %s was reached, the GPU had %s free; the request needed %s in all",
 			cmp.Or(e.LimitName, "your own limit"), FormatSize(e.Allowed), FormatSize(e.Free), FormatSize(e.Needed))

@@ -50,7 +50,8 @@ func Register(name, device string, priority int, f Factory) {
 // those have higher priorities.
 func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
-		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
+		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil",
+			name))
 	}
 	registryMu.Lock()
 	defer registryMu.Unlock()

@@ -109,7 +109,8 @@ func (s *Stats) ResetAccumulated() {
 	for st := range s.each() {
 		st.Allocated, st.Freed = 0, 0
 	}
-	s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, s.NumOOMRejections = 0, 0, 0, 0, 0, 0
+	s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, s.NumOOMRejections = 0, 0, 0,
+		0, 0, 0
 }
 
 // each visits every quantity.

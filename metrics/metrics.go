@@ -174,7 +174,8 @@ func (l Labels) list(ofAllocator bool, tenant string) ([]Label, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.More)) {
 		if !labelName.MatchString(name) || strings.HasPrefix(name, "__") || slices.Contains(ownLabels, name) {
-			return nil, fmt.Errorf("metrics: a label cannot have the name %q: want letters, digits and _, not __ first, and none of %s",
+			return nil, fmt.Errorf("metrics: a label cannot have the name %q: want letters, digits and _, not __ "+
+				"first, and none of %s",
 				name, strings.Join(ownLabels, ", "))
 		}
 		labels = append(labels, Label{name, l.More[name]})

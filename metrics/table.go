@@ -95,11 +95,13 @@ var arrays = []quantity{
 	quantityOf("memory", "allocated", "blocks", byPool, "allocated"),
 	quantityOf("memory", "reserved", "segments", byPool, "held of the driver, expandable ones not counted"),
 	quantityOf("memory", "active", "blocks", byPool, "allocated or waiting for other streams"),
-	heightOf("memory", "inactive_split", "blocks", byPool, "that are free and share a segment, so that the driver cannot have it back"),
+	heightOf("memory", "inactive_split", "blocks", byPool, "that are free and share a segment, so that the driver "+
+		"cannot have it back"),
 	quantityOf("memory", "allocated", "bytes", byPool, "in allocated blocks"),
 	quantityOf("memory", "reserved", "bytes", byPool, "held of the driver, in segments and mapped pages"),
 	quantityOf("memory", "active", "bytes", byPool, "in allocated blocks or waiting for other streams"),
-	heightOf("memory", "inactive_split", "bytes", byPool, "in free blocks that share a segment, so that the driver cannot have it back"),
+	heightOf("memory", "inactive_split", "bytes", byPool, "in free blocks that share a segment, so that the driver "+
+		"cannot have it back"),
 	heightOf("memory", "requested", "bytes", byPool, "asked for, of active blocks, before sizes were rounded"),
 }
 
@@ -107,40 +109,57 @@ var (
 	oversizeBlocks   = quantityOf("memory", "oversize", "blocks", ofSource, "of at least the split limit, allocated")
 	oversizeSegments = quantityOf("memory", "oversize", "segments", ofSource, "of at least the split limit")
 
-	retries     = counter("ashlar_memory_retries_total", "", ofSource, "Requests that needed the whole cache given back first")
-	ooms        = counter("ashlar_memory_ooms_total", "", ofSource, "Requests that failed for want of memory")
-	rejections  = counter("ashlar_memory_oom_rejections_total", "", ofSource, "Requests refused at once because the driver or the limit had no room, without a retry")
+	retries = counter("ashlar_memory_retries_total", "", ofSource, "Requests that needed the whole cache given "+
+		"back first")
+	ooms       = counter("ashlar_memory_ooms_total", "", ofSource, "Requests that failed for want of memory")
+	rejections = counter("ashlar_memory_oom_rejections_total", "", ofSource, "Requests refused at once because the "+
+		"driver or the limit had no room, without a retry")
 	syncs       = counter("ashlar_memory_stream_syncs_total", "", ofSource, "Waits for all streams")
-	driverCalls = counter("ashlar_memory_driver_calls_total", "", byCall, "Segments and pages asked of the driver (alloc) and given back (free)")
-	splitLimit  = level("ashlar_memory_split_limit_bytes", "bytes", ofSource, "Blocks of at least so many bytes are not split; missing if all are")
+	driverCalls = counter("ashlar_memory_driver_calls_total", "", byCall, "Segments and pages asked of the driver "+
+		"(alloc) and given back (free)")
+	splitLimit = level("ashlar_memory_split_limit_bytes", "bytes", ofSource, "Blocks of at least so many bytes are "+
+		"not split; missing if all are")
 
-	heldBlocks = gauge("ashlar_memory_held_blocks", "blocks", ofSource, "Freed blocks that a magazine keeps: to the layer below they are allocated")
-	heldBytes  = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the blocks that a magazine keeps")
-	limit      = level("ashlar_memory_limit_bytes", "bytes", ofSource, "Lowest limit of the allocator's layers; missing if none has one")
+	heldBlocks = gauge("ashlar_memory_held_blocks", "blocks", ofSource, "Freed blocks that a magazine keeps: to the "+
+		"layer below they are allocated")
+	heldBytes = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the blocks that a magazine keeps")
+	limit     = level("ashlar_memory_limit_bytes", "bytes", ofSource, "Lowest limit of the allocator's layers; "+
+		"missing if none has one")
 
 	measuredBlocks = measure("blocks", "Allocated blocks through a layer.NewCounter, whatever the allocator below")
-	measuredBytes  = measure("bytes", "Bytes of allocated blocks through a layer.NewCounter, whatever the allocator below")
+	measuredBytes  = measure("bytes", "Bytes of allocated blocks through a layer.NewCounter, whatever the "+
+		"allocator below")
 
 	quotaLive     = gauge("ashlar_quota_live_bytes", "bytes", ofTenant, "Bytes that a tenant has allocated")
-	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any time, whatever others do")
-	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
+	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any "+
+		"time, whatever others do")
+	quotaLimit = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
 
 	// Memory from the driver is called allocated in pinned.Stats and reserved here, as for device memory.
 	pinnedStats = []quantity{
-		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, allocated or not"),
-		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, allocated or not"),
-		quantityOf("pinned", "active", "blocks", ofSource, "of page-locked host memory allocated or waiting for streams"),
-		quantityOf("pinned", "active", "bytes", ofSource, "of page-locked host memory allocated or waiting for streams"),
+		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, "+
+			"allocated or not"),
+		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, "+
+			"allocated or not"),
+		quantityOf("pinned", "active", "blocks", ofSource,
+			"of page-locked host memory allocated or waiting for streams"),
+		quantityOf("pinned", "active", "bytes", ofSource,
+			"of page-locked host memory allocated or waiting for streams"),
 	}
-	pinnedCalls   = counter("ashlar_pinned_driver_calls_total", "", byCall, "Calls of the driver that lock pages (alloc) and unlock them (free)")
-	pinnedSeconds = counter("ashlar_pinned_driver_time_seconds_total", "seconds", byCall, "Seconds that those calls took; 0 without pinned.Config.Clock")
-	pinnedMax     = level("ashlar_pinned_driver_time_max_seconds", "seconds", byCall, "Seconds that the longest of those calls took since peaks were reset")
-	pinnedMin     = level("ashlar_pinned_driver_time_min_seconds", "seconds", byCall, "Seconds that the shortest of those calls took since peaks were reset; missing if none took any")
+	pinnedCalls = counter("ashlar_pinned_driver_calls_total", "", byCall, "Calls of the driver that lock pages "+
+		"(alloc) and unlock them (free)")
+	pinnedSeconds = counter("ashlar_pinned_driver_time_seconds_total", "seconds", byCall, "Seconds that those calls "+
+		"took; 0 without pinned.Config.Clock")
+	pinnedMax = level("ashlar_pinned_driver_time_max_seconds", "seconds", byCall, "Seconds that the longest of "+
+		"those calls took since peaks were reset")
+	pinnedMin = level("ashlar_pinned_driver_time_min_seconds", "seconds", byCall, "Seconds that the shortest of "+
+		"those calls took since peaks were reset; missing if none took any")
 
 	deviceFree  = gauge("ashlar_device_free_bytes", "bytes", ofDevice, "Free bytes, as the device reports them")
 	deviceTotal = gauge("ashlar_device_total_bytes", "bytes", ofDevice, "Bytes that the device has")
 
-	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed (0), with the labels that it has")
+	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed "+
+		"(0), with the labels that it has")
 )
 
 // measure is a quantity of layer.Counter; removals are not reported.

@@ -35,8 +35,9 @@ const lookahead = 16
 func newMachine(r io.Reader, o Options) *machine {
 	limits := o.Limits.withDefaults()
 	return &machine{
-		in: newInput(r, limits.Bytes), doc: &Document{ids: map[string]uint32{}, depth: limits.Depth}, fold: o.Fold, limits: limits,
-		allow: o.Allow,
+		in: newInput(r, limits.Bytes), doc: &Document{ids: map[string]uint32{}, depth: limits.Depth}, fold: o.Fold,
+		limits: limits,
+		allow:  o.Allow,
 	}
 }
 

@@ -36,8 +36,8 @@ func (m *machine) refuseOpcode() error {
 	case opInt, opLong, opFloat, opString, opUnicode, opGet, opPut:
 		return m.refuse("is of protocol 0: want protocols 2 to 5; load the file in Python and dump it again")
 	case opBinString, opShortBinString:
-		return m.refuse("is a string of Python 2: this reads the pickles of Python 3; load the file in Python 3 and dump " +
-			"it anew")
+		return m.refuse("is a string of Python 2: this reads the pickles of Python 3; load the file in Python 3 " +
+			"and dump it anew")
 	}
 	return m.corrupt("does not exist")
 }

@@ -53,8 +53,9 @@ const (
 )
 
 var kindOfTag = [tagMask + 1]Kind{
-	tagNone: None, tagBool: Bool, tagInt: Int, tagWide: Int, tagUint: Int, tagFloat: Float, tagStr: Str, tagBytes: Bytes,
-	tagList: List, tagTuple: Tuple, tagDict: Dict,
+	tagNone: None, tagBool: Bool, tagInt: Int, tagWide: Int, tagUint: Int, tagFloat: Float, tagStr: Str,
+	tagBytes: Bytes,
+	tagList:  List, tagTuple: Tuple, tagDict: Dict,
 }
 
 const (

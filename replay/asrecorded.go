@@ -48,16 +48,18 @@ func (c *comparer) fromRecording(row *Row) bool {
 	row.AtPeak = v.AtPeak
 	switch {
 	case v.LimitFound:
-		row.Notes = append(row.Notes, fmt.Sprintf("The recording was made under a memory limit that the file does not name; when "+
-			"garbage was collected shows that it was about %s. The other rows have none: --limit gives them one.",
+		row.Notes = append(row.Notes, fmt.Sprintf("The recording was made under a memory limit that the file does "+
+			"not name; when garbage was collected shows that it was about %s. The other rows have none: --limit "+
+			"gives them one.",
 			bytesize.Format(v.Limit)))
 	case c.result.LimitRecorded && w.LimitKnown || len(c.specs) == 1:
 	case c.result.LimitRecorded:
-		row.Notes = append(row.Notes, "The file does not say how much memory there was when this was recorded. The other rows "+
-			"may reserve what it is known to have been able to; --limit or --capacity give them something else.")
+		row.Notes = append(row.Notes, "The file does not say how much memory there was when this was recorded. The "+
+			"other rows may reserve what it is known to have been able to; --limit or --capacity give them "+
+			"something else.")
 	case v.Refusals > 0:
-		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows have the "+
-			"whole device: --limit and --capacity give them less.")
+		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows "+
+			"have the whole device: --limit and --capacity give them less.")
 	}
 	return true
 }
@@ -87,11 +89,11 @@ func (c *comparer) whyNot(v *verify.Verdict, err error) string {
 	case exact && v.Peaks.Reserved <= c.opts.Capacity && (c.opts.Limit == 0 || v.Refusals == 0):
 		return ""
 	case exact, err == nil && c.opts.Limit > 0:
-		return "with this much memory the run would have gone otherwise than it was recorded, so these are the figures of a " +
-			"run on the simulated device."
+		return "with this much memory the run would have gone otherwise than it was recorded, so these are the " +
+			"figures of a run on the simulated device."
 	case c.w.Program.Anomalies.Count > 0 && c.w.Program.Prelude.Blocks == 0:
-		return "entries contradict each other, so the recording cannot be followed, and these are the figures of a run on the " +
-			"simulated device."
+		return "entries contradict each other, so the recording cannot be followed, and these are the figures of a " +
+			"run on the simulated device."
 	case c.w.Program.Prelude.Blocks > 0 || errors.Is(err, verify.ErrLateStart):
 		return "what was there before the recording is not in the file, " + equal + "; PyTorch's may differ."
 	case err != nil:

@@ -128,7 +128,10 @@ func (c *Comparison) RecordedRow() *Row {
 // A row that runs out of memory is not an error. If no row completes on a simulated device, the smallest limits are
 // searched even without Smallest. The error is a *SpecError, or that of Run.
 func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
-	c := &comparer{w: w, opts: opts, result: &Comparison{Work: w, Best: -1, Limit: opts.Limit, BySmallest: opts.Smallest}}
+	c := &comparer{w: w, opts: opts, result: &Comparison{
+		Work: w, Best: -1, Limit: opts.Limit,
+		BySmallest: opts.Smallest,
+	}}
 	if opts.Limit == 0 && opts.Capacity == 0 {
 		c.result.Limit = w.RecordedLimit
 	}

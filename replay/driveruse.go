@@ -30,7 +30,8 @@ func thirdOf(p *trace.Program) int { return len(p.Ops) / 3 }
 
 // memoryCalls are the driver calls that a comparison counts.
 var memoryCalls = []sim.Call{
-	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
+	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap,
+	sim.CallUnmap,
 }
 
 // simulatedUse returns the use of a simulated device so far.

@@ -30,7 +30,8 @@ func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 	}
 	c := &w.Recorded
 	segment := max(size+segmentStep, c.LargeSegmentSize) // at most
-	if free < segment || c.ExpandableSegments && (c.ExpandableReserve != (caching.Reserve{}) || len(c.ExpandableReserveByClass) > 0) {
+	if free < segment || c.ExpandableSegments &&
+		(c.ExpandableReserve != (caching.Reserve{}) || len(c.ExpandableReserveByClass) > 0) {
 		return 0
 	}
 	return reserved + segment
@@ -50,8 +51,8 @@ func (w *Work) knownLimit(s *snapshot.Snapshot) (limit int64, note string) {
 		limit = c.Limit
 	case c.MemoryFraction < 1:
 		limit = int64(c.MemoryFraction * float64(H200Memory))
-		note = fmt.Sprintf("The recorded settings limit the process to %g of its device, which is taken to be an H200; --limit says "+
-			"otherwise.", c.MemoryFraction)
+		note = fmt.Sprintf("The recorded settings limit the process to %g of its device, which is taken to be an "+
+			"H200; --limit says otherwise.", c.MemoryFraction)
 	}
 	if limit < w.RecordedReserved {
 		return 0, ""

@@ -49,7 +49,8 @@ func (c *comparer) helps(setting string, op int, s *Spec, limit int64) (bool, er
 	upTo := *c.w.Program
 	upTo.Ops = upTo.Ops[:op+1]
 	run := simulation{
-		work: c.w, ops: &upTo, spec: &Spec{Text: setting, open: openCaching(cfg)}, limit: limit, capacity: c.opts.Capacity,
+		work: c.w, ops: &upTo, spec: &Spec{Text: setting, open: openCaching(cfg)}, limit: limit,
+		capacity: c.opts.Capacity,
 		ungauged: true,
 	}
 	res, err := run.do()

@@ -83,7 +83,8 @@ func (r *ScriptRun) snapshot(blocks bool) error {
 			kind += fmt.Sprintf(" pool=%d,%d", seg.Pool[0], seg.Pool[1])
 		}
 		r.print("segment ")
-		r.printAddress(seg.Ptr, "+%s s%d %s allocated=%s active=%s requested=%s\n", bytesize.Exact(seg.TotalSize), seg.Stream,
+		r.printAddress(seg.Ptr, "+%s s%d %s allocated=%s active=%s requested=%s\n", bytesize.Exact(seg.TotalSize),
+			seg.Stream,
 			kind, bytesize.Exact(seg.AllocatedSize), bytesize.Exact(seg.ActiveSize), bytesize.Exact(seg.RequestedSize))
 		if !blocks {
 			continue

@@ -197,8 +197,8 @@ func parseDirect(s *Spec, settings string, _ bool, _ caching.Config) error {
 	if err != nil {
 		return err
 	}
-	s.Notes = []string{s.Text + " asks the driver for each block, and each free waits for all work on the device. What the driver " +
-		"rounds sizes up to is not counted."}
+	s.Notes = []string{s.Text + " asks the driver for each block, and each free waits for all work on the device. " +
+		"What the driver rounds sizes up to is not counted."}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
 		cfg.Limit = lower(cfg.Limit, limit)

@@ -105,8 +105,8 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 		w.Notes = append(w.Notes, "The recording starts late: "+what+" allocated first here.")
 	}
 	if n := len(t.Gaps); n > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("Recording was off %s: what was allocated then is freed there, and what shows up "+
-			"later is allocated there.", times(n)))
+		w.Notes = append(w.Notes, fmt.Sprintf("Recording was off %s: what was allocated then is freed there, and "+
+			"what shows up later is allocated there.", times(n)))
 	}
 	switch n := p.Anomalies.Count; {
 	case n == 1:
@@ -136,7 +136,8 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	var ignored []string
 	for _, setting := range allocconf.Split(s.Settings.Conf) {
 		if _, _, err := caching.ParseConfig(setting); err != nil {
-			ignored = append(ignored, fmt.Sprintf("The recorded setting %q is not understood, and is ignored.", setting))
+			ignored = append(ignored, fmt.Sprintf("The recorded setting %q is not understood, and is ignored.",
+				setting))
 			continue
 		}
 		if known.Settings.Conf != "" {
@@ -148,8 +149,8 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	if err == nil {
 		return cfg, append(ignored, notes...), nil
 	}
-	return caching.Default(), []string{fmt.Sprintf("The recorded settings mean nothing here (%v): PyTorch's defaults stand for "+
-		"them.", err)}, nil
+	return caching.Default(), []string{fmt.Sprintf("The recorded settings mean nothing here (%v): PyTorch's defaults "+
+		"stand for them.", err)}, nil
 }
 
 // ScriptWork returns the work of a script (see trace.Script.Program). The memory size of a simulated device in the
@@ -168,14 +169,15 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 		}
 		switch c.Verb {
 		case trace.VerbAllocator:
-			w.Notes = append(w.Notes, fmt.Sprintf("Line %d of the script names an allocator, which does not count: the rows "+
-				"have their own.", i+1))
+			w.Notes = append(w.Notes, fmt.Sprintf("Line %d of the script names an allocator, which does not count: "+
+				"the rows have their own.", i+1))
 		case trace.VerbDevice:
 			switch {
 			case w.Capacity > 0:
 				return fail("device: a comparison has one device, and the script named one before")
 			case c.Name != "sim":
-				return fail("device %s: a comparison chooses where it runs itself; here device sim total=SIZE can say how much memory there is", c.Name)
+				return fail("device %s: a comparison chooses where it runs itself; here device sim total=SIZE can "+
+					"say how much memory there is", c.Name)
 			}
 			for _, arg := range c.Args {
 				total, ok := strings.CutPrefix(arg, "total=")

@@ -56,12 +56,13 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 		return nil, "", nil, &Error{Reason: "a zip archive, as torch.save writes: a memory snapshot comes from " +
 			"torch.cuda.memory._dump_snapshot"}
 	case head[0] == '{' || head[0] == '[':
-		return nil, "", nil, &Error{Reason: "looks like JSON: want the pickle that torch.cuda.memory._dump_snapshot writes"}
+		return nil, "", nil, &Error{Reason: "looks like JSON: want the pickle that " +
+			"torch.cuda.memory._dump_snapshot writes"}
 	case head[0] == pickleProto:
 		return io.NopCloser(source), "", source, nil
 	default:
-		return nil, "", nil, &Error{Reason: fmt.Sprintf("the file begins with %q: want a pickle of protocol 2 to 5, plain or compressed "+
-			"with gzip, zstd or xz", head)}
+		return nil, "", nil, &Error{Reason: fmt.Sprintf("the file begins with %q: want a pickle of protocol 2 to 5, "+
+			"plain or compressed with gzip, zstd or xz", head)}
 	}
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("snapshot: %s%w", format, err)

@@ -37,7 +37,8 @@ type importer struct {
 
 func newImporter(limits Limits, source *countio.Reader) *importer {
 	return &importer{
-		limits: limits, source: source, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{}, used: map[uint32]bool{},
+		limits: limits, source: source, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{},
+		used:      map[uint32]bool{},
 		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "},
 	}
 }

@@ -89,7 +89,8 @@ func (j *jsonSink) value(v any, again bool) {
 		j.values.repeats--
 	}
 	if j.values.repeats < 0 && j.out.err == nil {
-		j.out.err = &Error{Reason: fmt.Sprintf("more than %d values, written out again where they are shared", maxRepeats)}
+		j.out.err = &Error{Reason: fmt.Sprintf("more than %d values, written out again where they are shared",
+			maxRepeats)}
 	}
 	if j.out.err != nil {
 		return

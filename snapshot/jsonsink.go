@@ -86,8 +86,9 @@ const (
 // again counts n bytes that are written again. It reports false when the limit is exceeded.
 func (j *jsonSink) again(n int) bool {
 	if j.shared -= int64(n); j.shared < 0 && j.out.err == nil {
-		j.out.err = &Error{Reason: fmt.Sprintf("as JSON, frames and strings that the file shares would be written out again and again: "+
-			"more than %d MiB, and %d KiB for each entry, segment and block; a pickle shares them", maxShared>>20, sharedPerItem>>10)}
+		j.out.err = &Error{Reason: fmt.Sprintf("as JSON, frames and strings that the file shares would be written "+
+			"out again and again: more than %d MiB, and %d KiB for each entry, segment and block; a pickle shares them",
+			maxShared>>20, sharedPerItem>>10)}
 	}
 	return j.out.err == nil
 }
@@ -95,7 +96,8 @@ func (j *jsonSink) again(n int) bool {
 func newJSONSink(w io.Writer, s *Snapshot) *jsonSink {
 	values := &plainJSON{met: map[place]any{}, repeats: maxRepeats}
 	j := &jsonSink{
-		out: textOutput{w: w}, stacks: s.Stacks, keys: s.FrameExtra, values: values, long: map[string]struct{}{}, shared: maxShared,
+		out: textOutput{w: w}, stacks: s.Stacks, keys: s.FrameExtra, values: values, long: map[string]struct{}{},
+		shared: maxShared,
 	}
 	if s.Stacks != nil {
 		j.lines = make([]string, len(s.Stacks.Frames))

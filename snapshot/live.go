@@ -100,7 +100,10 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 func annotationsOf(o Live, view *trace.View) []Annotation {
 	all := o.Annotations[:len(o.Annotations):len(o.Annotations)]
 	for _, a := range view.Annotations {
-		all = append(all, Annotation{Device: o.Device, TimeUS: a.TimeUS, Name: a.Name, Stage: a.Stage, Metadata: a.Metadata})
+		all = append(all, Annotation{
+			Device: o.Device, TimeUS: a.TimeUS, Name: a.Name, Stage: a.Stage,
+			Metadata: a.Metadata,
+		})
 	}
 	return all
 }

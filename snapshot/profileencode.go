@@ -34,7 +34,8 @@ func (p *profile) string(s string) int64 {
 // Field numbers of the messages of a profile.
 const (
 	profileSampleType, profileSample, profileMapping, profileLocation, profileFunction, profileString = 1, 2, 3, 4, 5, 6
-	profileTime, profileDuration, profilePeriodType, profilePeriod, profileDefaultType                = 9, 10, 11, 12, 14
+	profileTime, profileDuration, profilePeriodType, profilePeriod, profileDefaultType                = 9, 10, 11, 12,
+		14
 
 	valueTypeType, valueTypeUnit                              = 1, 2
 	sampleLocation, sampleValue, sampleLabel                  = 1, 2, 3
@@ -49,7 +50,8 @@ const (
 // encodeProfile returns the profile. Samples are sorted by key, so the result is deterministic.
 func encodeProfile(all usages, s *Snapshot) []byte {
 	p := &profile{
-		stacks: s.Stacks, strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[trace.Frame]int64{},
+		stacks: s.Stacks, strings: map[string]int64{}, functions: map[[2]string]int64{},
+		locations: map[trace.Frame]int64{},
 	}
 	p.string("") // must be the first
 	for _, t := range sampleTypes {

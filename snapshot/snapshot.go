@@ -82,7 +82,9 @@ type Snapshot struct {
 // SegmentsOf returns the segments of a device, by address: a subslice of Segments.
 func (s *Snapshot) SegmentsOf(device int) []Segment {
 	at := func(device int) int {
-		i, _ := slices.BinarySearchFunc(s.Segments, device, func(seg Segment, device int) int { return cmp.Compare(seg.Device, device) })
+		i, _ := slices.BinarySearchFunc(s.Segments, device, func(seg Segment, device int) int {
+			return cmp.Compare(seg.Device, device)
+		})
 		return i
 	}
 	return s.Segments[at(device):at(device+1)]

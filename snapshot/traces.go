@@ -19,7 +19,8 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 		return err
 	}
 	if len(lists) > maxDevices {
-		return &Error{Field: "device_traces", Reason: fmt.Sprintf("%d devices: the limit is %d", len(lists), maxDevices)}
+		return &Error{Field: "device_traces", Reason: fmt.Sprintf("%d devices: the limit is %d", len(lists),
+			maxDevices)}
 	}
 	s.Traces = make([]*trace.Trace, len(lists))
 	for device, v := range lists {
@@ -82,7 +83,8 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 		for _, item := range items {
 			n, bad := integer(im.doc, field, item)
 			if bad == nil && (n <= last || n > int64(len(t.Events))) {
-				bad = &problem{field: field, reason: fmt.Sprintf("%d after %d, in a trace of %d entries", n, last, len(t.Events))}
+				bad = &problem{field: field, reason: fmt.Sprintf("%d after %d, in a trace of %d entries", n, last,
+					len(t.Events))}
 			}
 			if bad != nil {
 				return bad.at(place)

@@ -155,7 +155,8 @@ func (t *Tensor) Writable(call string, p *Place) error {
 	}
 	for i, n := range t.shape {
 		if n > 1 && t.strides[i] == 0 {
-			return fmt.Errorf("tensor: %s to %v, a broadcast view: its axis %d has one element for %d indices", call, t.brief(), i, n)
+			return fmt.Errorf("tensor: %s to %v, a broadcast view: its axis %d has one element for %d indices", call,
+				t.brief(), i, n)
 		}
 	}
 	return nil

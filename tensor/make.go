@@ -110,7 +110,8 @@ func FromSlice[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, erro
 		return nil, err
 	}
 	if size != int64(len(data))*int64(d.Size()) {
-		return nil, fmt.Errorf("tensor: FromSlice: %d elements do not fill %v%v, which has %d", len(data), d, shape, elements(shape))
+		return nil, fmt.Errorf("tensor: FromSlice: %d elements do not fill %v%v, which has %d", len(data), d, shape,
+			elements(shape))
 	}
 	return finish(Empty(p, d, shape...))(func(t *Tensor) error { return t.writeAll(bytesOf(data)) })
 }
@@ -130,7 +131,8 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 		strides = contiguous(shape)
 	}
 	if len(strides) != len(shape) {
-		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides, len(shape), shape)
+		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides,
+			len(shape), shape)
 	}
 	if p.state != s.state.device {
 		return nil, fmt.Errorf("tensor: FromStorage: the storage is not on the device of the place %v", p)
@@ -155,7 +157,8 @@ func checkBounds(d dtype.DType, offset int, shape, strides []int, size int64) er
 		return nil // no element
 	}
 	if !ok || lowest < 0 || int64(highest) >= size/int64(d.Size()) {
-		return fmt.Errorf("%v%v with strides %v from element %d does not lie in %d bytes", d, shape, strides, offset, size)
+		return fmt.Errorf("%v%v with strides %v from element %d does not lie in %d bytes", d, shape, strides, offset,
+			size)
 	}
 	return nil
 }

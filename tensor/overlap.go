@@ -44,7 +44,8 @@ func (t *Tensor) SameElements(other *Tensor) bool {
 	defer t.Unpin()
 	other.Pin()
 	defer other.Unpin()
-	return t.place.state.sharesAddresses(other.place.state) && t.addresses(t.extent()) == other.addresses(other.extent())
+	return t.place.state.sharesAddresses(other.place.state) &&
+		t.addresses(t.extent()) == other.addresses(other.extent())
 }
 
 // extent returns the range that t covers, relative to the first byte of its storage.

@@ -70,7 +70,8 @@ func (r *storageState) EndMove(b mem.Block, s driver.Stream) {
 	if r.visible {
 		var err error
 		if r.bytes, err = r.device.visible.Bytes(b.Ptr, r.size); err != nil {
-			panic(fmt.Sprintf("tensor: the allocator moved a storage of %d bytes to memory that Go code cannot access: %v", r.size, err))
+			panic(fmt.Sprintf("tensor: the allocator moved a storage of %d bytes to memory that Go code cannot "+
+				"access: %v", r.size, err))
 		}
 	}
 	r.writer, r.synced, r.readers, r.used = s, r.synced[:0], r.readers[:0], r.used[:0]

@@ -55,7 +55,10 @@ func NewPlace(c Config) *Place {
 	if c.Stream == nil {
 		c.Stream = c.Device.DefaultStream()
 	}
-	h := &deviceState{device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend, closeFunc: c.Close}
+	h := &deviceState{
+		device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend,
+		closeFunc: c.Close,
+	}
 	h.mover, _ = c.Allocator.(mem.Mover)
 	h.graphs = c.Device.Graphs()
 	h.live.sites, h.live.sitesBy = c.Sites, cmp.Or(c.SitesBy, "tensor.Config{Sites: true}")

@@ -102,9 +102,11 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	case t.Len() == 0:
 		return nil, nil
 	case !t.storage.state.visible:
-		return nil, fmt.Errorf("tensor: Data of %v on %v: its memory is not the host's; ToSlice copies it", t.brief(), t.place)
+		return nil, fmt.Errorf("tensor: Data of %v on %v: its memory is not the host's; ToSlice copies it", t.brief(),
+			t.place)
 	case !t.IsContiguous():
-		return nil, fmt.Errorf("tensor: Data of %v with strides %v, which is not contiguous; ToSlice copies it", t.brief(), t.strides)
+		return nil, fmt.Errorf("tensor: Data of %v with strides %v, which is not contiguous; ToSlice copies it",
+			t.brief(), t.strides)
 	}
 	if err := t.Use(t.place.stream, false); err != nil {
 		return nil, err
@@ -114,7 +116,8 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	}
 	out, ok := elementsOf[T](t.bytes())
 	if !ok {
-		return nil, fmt.Errorf("tensor: Data of %v: its memory is not aligned for its elements; ToSlice copies it", t.brief())
+		return nil, fmt.Errorf("tensor: Data of %v: its memory is not aligned for its elements; ToSlice copies it",
+			t.brief())
 	}
 	return out, nil
 }
@@ -131,13 +134,15 @@ func typed[T dtype.Element](call string, t *Tensor) error {
 func (t *Tensor) At(indices ...int) (dtype.Scalar, error) {
 	t.alive("At")
 	if len(indices) != len(t.shape) {
-		return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: %d indices %v for %d axes", t.brief(), len(indices), indices, len(t.shape))
+		return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: %d indices %v for %d axes", t.brief(), len(indices),
+			indices, len(t.shape))
 	}
 	at := 0
 	for i, index := range indices {
 		n := t.shape[i]
 		if index < -n || index >= n {
-			return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: index %d is out of range for axis %d of length %d", t.brief(), index, i, n)
+			return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: index %d is out of range for axis %d of length %d",
+				t.brief(), index, i, n)
 		}
 		if index < 0 {
 			index += n

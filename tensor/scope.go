@@ -38,7 +38,10 @@ func (p *Place) Scope() *Scope {
 	if p.scope != nil {
 		s.onStream = p.scope.onStream
 	}
-	s.Place = &Place{state: p.state, stream: p.stream, scope: s, options: p.options, unscoped: p.Unscoped(), stripped: p.strip()}
+	s.Place = &Place{
+		state: p.state, stream: p.stream, scope: s, options: p.options, unscoped: p.Unscoped(),
+		stripped: p.strip(),
+	}
 	return s
 }
 

@@ -142,7 +142,10 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 	if p.state.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)
 	}
-	r := &storageState{device: p.state, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter, fixed: true}
+	r := &storageState{
+		device: p.state, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)],
+		delete: deleter, fixed: true,
+	}
 	return newStorage(r, p.stream), nil
 }
 
@@ -268,7 +271,8 @@ func (r *storageState) retain() {
 // mustLive panics if the storage was released. The caller holds r.mu and defers its Unlock.
 func (r *storageState) mustLive(call string) {
 	if r.owners == 0 {
-		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, callsite.Here(), r.size, r.released))
+		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, callsite.Here(),
+			r.size, r.released))
 	}
 }
 

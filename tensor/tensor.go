@@ -169,9 +169,11 @@ func (t *Tensor) Release() {
 	if left < 0 {
 		t.owned.Add(1)
 		if at := t.released.Load(); at != nil {
-			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", callsite.Here(), t.brief(), at))
+			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", callsite.Here(),
+				t.brief(), at))
 		}
-		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", callsite.Here(), t.brief()))
+		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain",
+			callsite.Here(), t.brief()))
 	}
 	at := shortCallSite()
 	if left == 0 {
@@ -196,7 +198,8 @@ func (t *Tensor) mustBeDefined(call string) *Tensor {
 func (t *Tensor) alive(call string) *Tensor {
 	t.mustBeDefined(call)
 	if at := t.releasedAt(); at != nil {
-		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, callsite.Here(), t.brief(), at))
+		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, callsite.Here(),
+			t.brief(), at))
 	}
 	return t
 }

@@ -161,7 +161,8 @@ func (t *Tensor) Slice(ranges ...Range) (*Tensor, error) {
 	for _, r := range each {
 		switch r.kind {
 		case restOfAxes:
-			v.shape, v.strides = append(v.shape, t.shape[axis:axis+left]...), append(v.strides, t.strides[axis:axis+left]...)
+			v.shape, v.strides = append(v.shape, t.shape[axis:axis+left]...),
+				append(v.strides, t.strides[axis:axis+left]...)
 			axis += left
 		case newAxis:
 			added = append(added, len(v.shape)+len(added))

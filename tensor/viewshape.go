@@ -149,7 +149,8 @@ func BroadcastShapes(shapes ...[]int) ([]int, error) {
 				return nil, fmt.Errorf("tensor: shape %v has a negative length", s)
 			case n == 1 || n == length && by != nil:
 			case by != nil:
-				return nil, fmt.Errorf("tensor: shapes %v and %v cannot be broadcast: lengths %d and %d at axis %d", by, s, length, n, -back)
+				return nil, fmt.Errorf("tensor: shapes %v and %v cannot be broadcast: lengths %d and %d at axis %d", by,
+					s, length, n, -back)
 			default:
 				length, by = n, s
 			}

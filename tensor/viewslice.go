@@ -19,7 +19,8 @@ func View[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, error) {
 		return nil, err
 	}
 	if size != int64(len(bytesOf(data))) {
-		return nil, fmt.Errorf("tensor: View: %d elements do not fill %v%v, which has %d", len(data), dtype.Of[T](), shape, elements(shape))
+		return nil, fmt.Errorf("tensor: View: %d elements do not fill %v%v, which has %d", len(data), dtype.Of[T](),
+			shape, elements(shape))
 	}
 	return ViewStrided(p, data, 0, shape, nil)
 }

@@ -36,7 +36,8 @@ func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 		v.shape[last] *= from / to
 	} else {
 		if v.shape[last]%(to/from) != 0 {
-			return nil, t.viewError(asked, "%d elements along the last axis are not a multiple of %d", v.shape[last], to/from)
+			return nil, t.viewError(asked, "%d elements along the last axis are not a multiple of %d", v.shape[last],
+				to/from)
 		}
 		v.shape[last] /= to / from
 	}
@@ -45,7 +46,8 @@ func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 		return v, nil
 	}
 	if t.shape[last] > 1 && t.strides[last] != 1 {
-		return nil, t.viewError(asked, "the last axis has stride %d, only consecutive elements can change their size", t.strides[last])
+		return nil, t.viewError(asked, "the last axis has stride %d, only consecutive elements can change their size",
+			t.strides[last])
 	}
 	// Convert the offset and the strides to bytes and then to the new size.
 	if v.offset*from%to != 0 {

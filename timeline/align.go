@@ -111,7 +111,9 @@ func (r *Recorder) instant(ctx context.Context) (point, error) {
 }
 
 // compare returns a stamp of another device, its time since zero on r's clock, and the largest error of that time.
-func (r *Recorder) compare(ctx context.Context, zero point, other *Recorder) (best point, half time.Duration, err error) {
+func (r *Recorder) compare(
+	ctx context.Context, zero point, other *Recorder,
+) (best point, half time.Duration, err error) {
 	before, err := r.instant(ctx)
 	if err != nil {
 		return point{}, 0, err

@@ -124,11 +124,13 @@ func (r *Recorder) recording() (*Recording, error) {
 		sm := r.samples.get(n)
 		note(sm.err)
 		rec.Samples = append(rec.Samples, Sample{
-			Lane: sm.lane.name, LaneNumber: sm.lane.number, Name: sm.name, At: sm.point.time(), Value: sm.value, Err: sm.err,
+			Lane: sm.lane.name, LaneNumber: sm.lane.number, Name: sm.name, At: sm.point.time(), Value: sm.value,
+			Err: sm.err,
 		})
 	}
 	if first != nil {
-		first = fmt.Errorf("timeline: %s: spans and samples without a time: %d, the first: %w", rec.Device, failed, first)
+		first = fmt.Errorf("timeline: %s: spans and samples without a time: %d, the first: %w", rec.Device, failed,
+			first)
 	}
 	return rec, first
 }

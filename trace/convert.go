@@ -177,7 +177,8 @@ func (c *converter) survey() error {
 	}
 	for i, g := range t.Gaps {
 		if g < 1 || g > len(t.Events) || i > 0 && g <= t.Gaps[i-1] {
-			return fmt.Errorf("trace: gap %d is before entry %d, but the trace has %d entries, and gaps are in order", i, g, len(t.Events))
+			return fmt.Errorf("trace: gap %d is before entry %d, but the trace has %d entries, and gaps are in order",
+				i, g, len(t.Events))
 		}
 	}
 	var reserved int64
@@ -206,7 +207,8 @@ func (c *converter) survey() error {
 			continue
 		}
 		if int(e.Stream) >= len(t.Streams) {
-			return fmt.Errorf("trace: entry %d: stream index %d, but the trace has %d streams", i, e.Stream, len(t.Streams))
+			return fmt.Errorf("trace: entry %d: stream index %d, but the trace has %d streams", i, e.Stream,
+				len(t.Streams))
 		}
 		if t.PoolsKnown && int(e.Pool) >= len(c.p.Pools) {
 			return fmt.Errorf("trace: entry %d: pool index %d, but the trace has %d pools", i, e.Pool, len(c.p.Pools))

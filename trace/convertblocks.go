@@ -147,7 +147,8 @@ func (c *converter) survivors() error {
 			if c.completions == 0 {
 				continue // it may be pending
 			}
-			c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed", b.Ptr)
+			c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed",
+				b.Ptr)
 		}
 	}
 	return nil

@@ -135,7 +135,10 @@ func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 		r := f.layer.recorder
 		r.mu.Lock()
 		if r.layer == f.layer {
-			r.observeLocked(&mem.Event{Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr, Size: f.lifted.size}, &f.lifted)
+			r.observeLocked(&mem.Event{
+				Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr,
+				Size: f.lifted.size,
+			}, &f.lifted)
 		}
 		r.mu.Unlock()
 	}

@@ -26,7 +26,10 @@ func ReadScript(r io.Reader) (*Script, error) {
 		text, err := lines.ReadSlice('\n')
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			return nil, &ScriptError{Line: number, Column: 1, What: fmt.Sprintf("the line has more than %d bytes", maxScriptLine)}
+			return nil, &ScriptError{
+				Line: number, Column: 1,
+				What: fmt.Sprintf("the line has more than %d bytes", maxScriptLine),
+			}
 		case err != nil && !errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("script: line %d: %w", number, err)
 		case len(text) == 0:

@@ -16,7 +16,8 @@ func (p *Program) Script() (*Script, error) {
 		switch op.Kind {
 		case OpAlloc, OpTry:
 			if op.Stream > MaxScriptStream {
-				return nil, &ProgramError{Op: i, What: fmt.Sprintf("stream %d: scripts have s0 to s%d", op.Stream, MaxScriptStream)}
+				return nil, &ProgramError{Op: i, What: fmt.Sprintf("stream %d: scripts have s0 to s%d", op.Stream,
+					MaxScriptStream)}
 			}
 			*c = Command{Verb: VerbTry, Size: op.Size, Stream: op.Stream}
 			if int(op.Pool) < len(p.Pools) {

@@ -139,6 +139,7 @@ const (
 	OpFreeDeferred               // free the block, which another stream still uses until the block's OpComplete
 	OpComplete                   // the other stream no longer uses the block
 	OpEmptyCache                 // free cached memory
-	OpTry                        // allocate Size bytes on Stream, which failed when recorded; free the block at once if it succeeds
+	// allocate Size bytes on Stream, which failed when recorded; free the block at once if it succeeds
+	OpTry
 	numOpKinds
 )

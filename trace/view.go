@@ -40,8 +40,9 @@ type moment struct {
 // capture copies the current state. The caller holds mu.
 func (r *Recorder) capture() {
 	r.captured = &moment{
-		total: r.total, kept: len(r.events), gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
-		blocks: blockTable{slots: slices.Clone(r.blocks.slots), n: r.blocks.n},
+		total: r.total, kept: len(r.events), gaps: slices.Clone(r.gaps), notes: r.annotations(),
+		segments: slices.Clone(r.segments),
+		blocks:   blockTable{slots: slices.Clone(r.blocks.slots), n: r.blocks.n},
 	}
 }
 

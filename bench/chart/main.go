@@ -116,7 +116,8 @@ func draw(rows map[string]row, trace, title string, y int) (drawn string, end in
 		end = rowY + barSize
 	}
 	fmt.Fprintf(&b, "<line x1=\"%[1]d\" x2=\"%[1]d\" y1=\"%d\" y2=\"%d\"/>\n", barX+barScale, top-4, end+4)
-	fmt.Fprintf(&b, "<text class=\"title\" x=\"%d\" y=\"%d\">%s, %s requested</text>\n", barX, y, title, spaced(bound.bound))
+	fmt.Fprintf(&b, "<text class=\"title\" x=\"%d\" y=\"%d\">%s, %s requested</text>\n", barX, y, title,
+		spaced(bound.bound))
 	fmt.Fprintf(&b, "<text class=\"note end\" x=\"%d\" y=\"%d\">completes within</text>\n", width-8, y)
 	return b.String(), end, nil
 }
@@ -152,7 +153,8 @@ func parse(text string) (map[string]row, error) {
 			return nil, fmt.Errorf("the table has a short row: %s", strings.TrimSpace(line))
 		}
 		r := row{
-			bound: cells[columns["bound"]], reserved: cells[columns["reserved"]], smallest: cells[columns["smallest limit"]],
+			bound: cells[columns["bound"]], reserved: cells[columns["reserved"]],
+			smallest: cells[columns["smallest limit"]],
 		}
 		var err error
 		if r.boundBytes, err = bytesize.Parse(r.bound); err != nil {

@@ -116,7 +116,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.render, "render", "", "measure nothing: take the results from this file")
 	f.BoolVar(&o.worker, "worker", false, "answer questions on standard input")
 	s := &o.settings
-	f.StringVar(&s.What, "what", "", "operations measures those on tensors; otherwise allocators and copies are measured")
+	f.StringVar(&s.What, "what", "", "operations measures those on tensors; otherwise allocators and copies are "+
+		"measured")
 	f.IntVar(&s.Reps, "reps", 5, "how often each side is asked each question")
 	f.IntVar(&s.Millis, "ms", 100, "milliseconds of each measurement")
 	f.IntVar(&s.Live, "live", 4096, "live blocks that are replaced")
@@ -134,7 +135,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if s.What != "" && s.What != operations {
 		return o, fmt.Errorf("-what %s: want operations, or nothing", s.What)
 	}
-	if s.Reps < 1 || s.Millis < 1 || s.Live < 1 || s.WarmRounds < 0 || s.Rounds < 1 || s.Largest < 4096 || s.Threads < 1 {
+	if s.Reps < 1 || s.Millis < 1 || s.Live < 1 || s.WarmRounds < 0 || s.Rounds < 1 || s.Largest < 4096 ||
+		s.Threads < 1 {
 		return o, errors.New("-reps, -ms, -live, -rounds and -threads are at least 1, -largest at least 4096")
 	}
 	return o, nil

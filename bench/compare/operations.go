@@ -62,7 +62,9 @@ func (a *asker) operation(name string, d dtype.DType, size int64, duration time.
 
 // prepare makes the operands at p, and returns the work, whose result is made at out, and how much of it there is: bytes or
 // floating-point operations.
-func prepare(p, out *tensor.Place, name string, d dtype.DType, size int64) (work func() (*tensor.Tensor, error), amount float64, err error) {
+func prepare(
+	p, out *tensor.Place, name string, d dtype.DType, size int64,
+) (work func() (*tensor.Tensor, error), amount float64, err error) {
 	random := compute.NewGenerator(1)
 	rows := int(size) / d.Size() / rowLength
 	bytes := float64(size)
@@ -71,7 +73,8 @@ func prepare(p, out *tensor.Place, name string, d dtype.DType, size int64) (work
 		n := int(size)
 		x, err1 := random.Normal(p, d, n, n)
 		y, err2 := random.Normal(p, d, n, n)
-		return func() (*tensor.Tensor, error) { return compute.MatMul(out, x, y) }, 2 * math.Pow(float64(n), 3), errors.Join(err1, err2)
+		return func() (*tensor.Tensor, error) { return compute.MatMul(out, x, y) }, 2 * math.Pow(float64(n), 3),
+			errors.Join(err1, err2)
 	case "overhead":
 		x, err := random.Normal(p, d, 1)
 		return func() (*tensor.Tensor, error) { return compute.Add(out, x, x) }, 1, err
@@ -102,7 +105,8 @@ func prepare(p, out *tensor.Place, name string, d dtype.DType, size int64) (work
 	case "gelu":
 		return func() (*tensor.Tensor, error) { return compute.Gelu(out, x) }, 2 * bytes, nil
 	case "cast":
-		return func() (*tensor.Tensor, error) { return x.Cast(out, narrow) }, bytes * float64(d.Size()+narrow.Size()) / float64(d.Size()), nil
+		return func() (*tensor.Tensor, error) { return x.Cast(out, narrow) },
+			bytes * float64(d.Size()+narrow.Size()) / float64(d.Size()), nil
 	case "transpose":
 		return func() (*tensor.Tensor, error) { return x.T().Contiguous(out) }, 2 * bytes, nil
 	case "sum rows":

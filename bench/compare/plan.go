@@ -101,8 +101,10 @@ func (s settings) parts() []part {
 		return []part{s.device(), s.operations(), s.products(), s.overhead()}
 	}
 	return []part{
-		s.warm(), s.replace(), s.threads("one", "threads on one stream"), s.threads("own", "threads with a stream each"),
-		s.hostCopies("in", "Copies from the host to the device"), s.hostCopies("out", "Copies from the device to the host"),
+		s.warm(), s.replace(), s.threads("one", "threads on one stream"),
+		s.threads("own", "threads with a stream each"),
+		s.hostCopies("in", "Copies from the host to the device"),
+		s.hostCopies("out", "Copies from the device to the host"),
 		s.device(),
 	}
 }
@@ -113,7 +115,9 @@ func (s settings) warm() part {
 		corner: "size", columns: columnsOf(allocators),
 	}
 	for _, size := range warmSizes {
-		p.add(label(size), allocators, func(name string) string { return fmt.Sprintf("warm %s %d %d", name, size, s.Millis) })
+		p.add(label(size), allocators, func(name string) string {
+			return fmt.Sprintf("warm %s %d %d", name, size, s.Millis)
+		})
 	}
 	return p
 }
@@ -212,8 +216,9 @@ func (p *part) operate(row, name, dtype string, size int64, millis int) {
 
 func (s settings) operations() part {
 	p := part{
-		name:   "operations",
-		title:  fmt.Sprintf("Operations on %s, in rows of %d elements: GB/s, read and written", label(s.Largest), rowLength),
+		name: "operations",
+		title: fmt.Sprintf("Operations on %s, in rows of %d elements: GB/s, read and written", label(s.Largest),
+			rowLength),
 		corner: "operation", columns: columnsOf(computers),
 	}
 	for _, name := range operationNames {
@@ -226,7 +231,10 @@ func (s settings) operations() part {
 
 // products are of matrices of 8,192 by 8,192 where the largest copy is 1 GiB, and smaller with it.
 func (s settings) products() part {
-	p := part{name: "products", corner: "product", columns: columnsOf(computers), title: "Products of matrices: TFLOP/s"}
+	p := part{
+		name: "products", corner: "product", columns: columnsOf(computers),
+		title: "Products of matrices: TFLOP/s",
+	}
 	n := int64(8192)
 	for n > 8 && n*n*16 > s.Largest {
 		n /= 2
@@ -238,7 +246,8 @@ func (s settings) products() part {
 }
 
 func (s settings) overhead() part {
-	p := part{name: "overhead", corner: "operation", columns: columnsOf(computers), title: "What an operation costs beside its work: µs"}
+	p := part{name: "overhead", corner: "operation", columns: columnsOf(computers), title: "What an operation costs " +
+		"beside its work: µs"}
 	p.operate("add of one element", "overhead", "float32", 1, s.Millis)
 	return p
 }

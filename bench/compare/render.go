@@ -105,7 +105,8 @@ func (r *results) machine() string {
 	b.WriteString(row("begun", r.Started))
 	b.WriteString(row("took", figure(r.Seconds)+" s"))
 	b.WriteString(row("each figure", fmt.Sprintf("median of %d measurements of %d ms", s.Reps, s.Millis)))
-	b.WriteString(row("replacements", fmt.Sprintf("seed %d, %d rounds of %d unmeasured, %d measured", s.Seed, s.WarmRounds, s.Live, s.Rounds)))
+	b.WriteString(row("replacements", fmt.Sprintf("seed %d, %d rounds of %d unmeasured, %d measured", s.Seed,
+		s.WarmRounds, s.Live, s.Rounds)))
 	return b.String()
 }
 
@@ -136,7 +137,8 @@ func fill(doc string, tables []rendered) (string, error) {
 	for _, t := range tables {
 		begin, end := "<!-- compare:"+t.name+" -->\n", "<!-- /compare:"+t.name+" -->\n"
 		if strings.Count(doc, begin) != 1 || strings.Count(doc, end) != 1 {
-			return "", fmt.Errorf("want the markers %q and %q once each", strings.TrimSpace(begin), strings.TrimSpace(end))
+			return "", fmt.Errorf("want the markers %q and %q once each", strings.TrimSpace(begin),
+				strings.TrimSpace(end))
 		}
 		head, rest, _ := strings.Cut(doc, begin)
 		_, tail, ordered := strings.Cut(rest, end)

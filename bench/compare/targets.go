@@ -35,7 +35,8 @@ func (r *results) targets() []target {
 	}
 	live := fmt.Sprintf("%d live blocks", r.Settings.Live)
 	ts = append(ts,
-		r.ratio(live+", time", place{"replace", colAshlar, colTime}, place{"replace", colPyTorch, colTime}, atMost(0.25)),
+		r.ratio(live+", time", place{"replace", colAshlar, colTime}, place{"replace", colPyTorch, colTime},
+			atMost(0.25)),
 		r.equal(live+", requested peak", colRequested),
 		r.equal(live+", reserved peak", colReserved))
 	for _, c := range []struct {
@@ -44,10 +45,14 @@ func (r *results) targets() []target {
 	}{{"threads-own", "a stream each", 30}, {"threads-one", "one stream", 10}} {
 		for _, column := range []string{colAshlar, colMagazines} {
 			what := fmt.Sprintf("16 threads, %s, rate of %s", c.streams, column)
-			ts = append(ts, r.ratio(what, place{c.part, "16", column}, place{c.part, "16", colPyTorch}, atLeast(c.want)))
+			ts = append(ts, r.ratio(what, place{c.part, "16", column}, place{c.part, "16", colPyTorch},
+				atLeast(c.want)))
 		}
 	}
-	for _, c := range []struct{ part, what string }{{"in", "`CopyIn` of 1 GiB from"}, {"out", "`CopyOut` of 1 GiB to"}} {
+	for _, c := range []struct{ part, what string }{
+		{"in", "`CopyIn` of 1 GiB from"},
+		{"out", "`CopyOut` of 1 GiB to"},
+	} {
 		ts = append(ts, r.rate(c.what+" an ordinary slice", place{c.part, label(1 << 30), colCopy}, 40))
 	}
 	return append(ts, r.deviceCopy())
@@ -56,7 +61,8 @@ func (r *results) targets() []target {
 // deviceCopy is the target of copies within the device.
 func (r *results) deviceCopy() target {
 	row := "copy of " + label(r.Settings.Largest)
-	return r.ratio(row+" within the device, rate", place{"device", row, colAshlar}, place{"device", row, colCUDA}, atLeast(0.95))
+	return r.ratio(row+" within the device, rate", place{"device", row, colAshlar}, place{"device", row, colCUDA},
+		atLeast(0.95))
 }
 
 // operationTargets are the targets of a run that measures operations.
@@ -68,8 +74,10 @@ func (r *results) operationTargets() []target {
 	}
 	product := r.Settings.products().rows[0]
 	return append(ts,
-		r.ratio("product of "+product+", rate", place{"products", product, colAshlar}, place{"products", product, colPyTorch}, atLeast(0.97)),
-		r.most("what an add of one element costs, launch included", place{"overhead", "add of one element", colAshlar}, 5, "µs"))
+		r.ratio("product of "+product+", rate", place{"products", product, colAshlar},
+			place{"products", product, colPyTorch}, atLeast(0.97)),
+		r.most("what an add of one element costs, launch included", place{"overhead", "add of one element", colAshlar},
+			5, "µs"))
 }
 
 // nearest wants nine tenths of PyTorch's rate, or of that of a copy within the device where that is lower.

@@ -81,7 +81,8 @@ func (c *benchCmd) Run(s *streams) error {
 		return err
 	}
 	if !c.JSON && to == s.out {
-		text := fmt.Sprintf("The costs are in %s: sim:cost=%[1]s is a simulated device that has them.", displayPath(c.Output))
+		text := fmt.Sprintf("The costs are in %s: sim:cost=%[1]s is a simulated device that has them.",
+			displayPath(c.Output))
 		if len(kept) > 0 {
 			text += " What could not be measured is as in the built-in model: " + strings.Join(kept, ", ") + "."
 		}

@@ -17,7 +17,8 @@ var moving = []sim.Call{
 
 // writeCosts writes the costs of a device's calls, and the fitted lines.
 func writeCosts(w *page, spec string, r *drivercost.Report, m *sim.CostModel) {
-	fmt.Fprintf(w, "%s: %s, %s\n\n", clean(spec, maxWord), clean(r.Info.Name, maxWord), bytesize.Format(r.Info.TotalMemory))
+	fmt.Fprintf(w, "%s: %s, %s\n\n", clean(spec, maxWord), clean(r.Info.Name, maxWord),
+		bytesize.Format(r.Info.TotalMemory))
 	t := table{
 		marked: -1, optional: []int{6, 4, 5, 2},
 		header: []string{"call", "bytes", "n", "median", "p10", "p90", "rate"},
@@ -41,8 +42,8 @@ func writeCosts(w *page, spec string, r *drivercost.Report, m *sim.CostModel) {
 		w.paragraph("Fitted: ", strings.Join(lines, "; ")+".")
 	}
 	if measured[sim.CallMap.String()] {
-		w.paragraph("Pages:  ", fmt.Sprintf("each further one of a call costs %s to map and %s to unmap.", duration(m.MapNext),
-			duration(m.UnmapNext)))
+		w.paragraph("Pages:  ", fmt.Sprintf("each further one of a call costs %s to map and %s to unmap.",
+			duration(m.MapNext), duration(m.UnmapNext)))
 	}
 	for _, text := range r.Absent {
 		w.paragraph("Absent: ", text+".")

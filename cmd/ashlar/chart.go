@@ -28,7 +28,8 @@ type chart struct {
 func newChart(t *trace.Trace, d *summary) chart {
 	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
 	sums := trace.Totals{
-		Requested: mem.Stat{Current: d.Late, Peak: d.Late}, Reserved: mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
+		Requested: mem.Stat{Current: d.Late, Peak: d.Late},
+		Reserved:  mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
 	}
 	column, last := 0, chartColumns-1
 	c.requested[0], c.reserved[0] = sums.Requested.Current, sums.Reserved.Current

@@ -45,7 +45,8 @@ func (c *doctorCmd) Run(s *streams) error {
 	}
 	for _, name := range names {
 		if driver.Lookup(name) == nil {
-			return usageError{fmt.Errorf("no driver %q: this program has %s", name, strings.Join(driver.Drivers(), ", "))}
+			return usageError{fmt.Errorf("no driver %q: this program has %s", name,
+				strings.Join(driver.Drivers(), ", "))}
 		}
 	}
 	broken := false

@@ -29,13 +29,15 @@ func explain(c *replay.Comparison) []string {
 		say("%s", leastNeeded(c, r, b))
 	case r == nil || len(c.Rows) == 1:
 	case !r.Completed():
-		say("%s would have let it complete%s, with %s reserved.", setting(c, b), within, bytesize.Format(b.ReservedPeak))
+		say("%s would have let it complete%s, with %s reserved.", setting(c, b), within,
+			bytesize.Format(b.ReservedPeak))
 	case c.Saving() > 0:
 		of := ""
 		if !asRecorded(c, r) {
 			of = " of that"
 		}
-		say("%s would have saved %s (%s)%s.", setting(c, b), bytesize.Format(c.Saving()), percent(c.Saving(), r.ReservedPeak), of)
+		say("%s would have saved %s (%s)%s.", setting(c, b), bytesize.Format(c.Saving()),
+			percent(c.Saving(), r.ReservedPeak), of)
 	default:
 		say("None of the other rows reserves less than %s.", recordedSettings(c))
 	}
@@ -54,8 +56,8 @@ func where(c *replay.Comparison) (out []string) {
 	case c.Work.Script:
 		what = "With PyTorch's defaults,"
 	case !asRecorded(c, r):
-		what = fmt.Sprintf("While this was recorded, %s was reserved at most. Run again here with the recorded settings, which "+
-			"is what the other rows can be compared with,", bytesize.Format(c.Work.RecordedReserved))
+		what = fmt.Sprintf("While this was recorded, %s was reserved at most. Run again here with the recorded "+
+			"settings, which is what the other rows can be compared with,", bytesize.Format(c.Work.RecordedReserved))
 	}
 	u := r.AtPeak
 	over := r.ReservedPeak - r.RequestedPeak
@@ -82,14 +84,15 @@ func noneCompleted(c *replay.Comparison) string {
 	case !searched:
 		return "No row completed: try a higher --limit or --capacity, or other settings."
 	case b == nil:
-		return "No row completed, and no limit would do: a device of " + bytesize.Format(c.Capacity) + " is too small; try a " +
+		return "No row completed, and no limit would do: a device of " + bytesize.Format(c.Capacity) +
+			" is too small; try a " +
 			"higher --capacity, or other settings."
 	default:
 		text := fmt.Sprintf("No row completed. The least that would do is a limit of about %s, with %s.",
 			bytesize.Format(b.SmallestLimit), settingInside(c, b))
 		if c.LimitRecorded && !c.Work.LimitKnown {
-			text += " The recorded run had at least " + bytesize.Format(c.Limit) + ", perhaps more: if you know how much, say so " +
-				"with --limit."
+			text += " The recorded run had at least " + bytesize.Format(c.Limit) + ", perhaps more: if you know how " +
+				"much, say so with --limit."
 		}
 		return text
 	}

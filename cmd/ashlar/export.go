@@ -47,7 +47,8 @@ var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
 
 // Run implements the command.
 func (c *exportCmd) Run(s *streams) error {
-	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof") && term.IsTerminal(int(f.Fd())) {
+	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof") &&
+		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)

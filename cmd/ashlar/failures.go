@@ -17,8 +17,8 @@ func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 	if f.Limit > 0 && f.Free <= f.Limit-f.Reserved {
 		left = "%s was left of the limit"
 	}
-	text := fmt.Sprintf("%s on stream %#x, at entry %s, with %s in use and %s reserved; "+left, bytesize.Format(f.Size), f.Stream,
-		count(f.Entry), bytesize.Format(f.Requested), bytesize.Format(f.Reserved), bytesize.Format(f.Free))
+	text := fmt.Sprintf("%s on stream %#x, at entry %s, with %s in use and %s reserved; "+left, bytesize.Format(f.Size),
+		f.Stream, count(f.Entry), bytesize.Format(f.Requested), bytesize.Format(f.Reserved), bytesize.Format(f.Free))
 	if where := place(stacks, f.Stack); where != "" {
 		text += "; asked for by " + clean(where, maxWhere)
 	}
@@ -68,7 +68,8 @@ func writeFailures(p *page, in *input, c *replay.Comparison) {
 			}
 			whole = false
 		case errors.As(r.Failure.Err, &oom):
-			p.paragraph("", fmt.Sprintf("%s: no room for %s with %s allocated and %s reserved; largest free block %s, stranded %s.",
+			p.paragraph("", fmt.Sprintf("%s: no room for %s with %s allocated and %s reserved; largest free block "+
+				"%s, stranded %s.",
 				name, bytesize.Format(r.Failure.Size), bytesize.Format(oom.Allocated), bytesize.Format(oom.Reserved),
 				bytesize.Format(oom.LargestFree), bytesize.Format(oom.Stranded)))
 		default:

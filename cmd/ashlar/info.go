@@ -61,8 +61,8 @@ func (c *infoCmd) Run(s *streams) error {
 			}
 		}
 		if in.snapshot.OutOfMemory == nil && !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
-			s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final state; "+
-				"to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
+			s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final "+
+				"state; to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
 		}
 		return nil
 	})
@@ -124,7 +124,8 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 		field("contradicts", "%s; the first: %s", entriesText(n), d.contradiction)
 	}
 	if n := d.Oversized; n > 0 {
-		field("oversized", "%s of more than was ever reserved, which the sums leave out; the first: %s", entriesText(n), d.oversized)
+		field("oversized", "%s of more than was ever reserved, which the sums leave out; the first: %s", entriesText(n),
+			d.oversized)
 	}
 	for _, s := range d.Skipped {
 		field("skipped", "%s: %s", s.What, plural(s.Count, "time"))

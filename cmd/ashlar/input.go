@@ -158,7 +158,8 @@ func explainInput(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pickle.ErrTruncated):
 		return fmt.Errorf("%w: the file ends early; copy or record it again", err)
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &invalid):
-		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script", err)
+		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose "+
+			"name ends in .script", err)
 	case errors.As(err, &script) && script.Line == 1:
 		return fmt.Errorf("%w; a script is text with one request a line: \"ashlar replay --help\" has an example", err)
 	case errors.Is(err, verify.ErrLateStart):

@@ -82,7 +82,8 @@ func (c *packCmd) Run(s *streams) error {
 	}
 	to := out.report(s)
 	t := table{
-		header: []string{"instance", "buffers", "bound", "height", "ratio", "gap", "time", "proved"}, optional: []int{5, 6, 1}, marked: -1,
+		header:   []string{"instance", "buffers", "bound", "height", "ratio", "gap", "time", "proved"},
+		optional: []int{5, 6, 1}, marked: -1,
 	}
 	code := exitOK
 	for _, path := range c.Files {
@@ -160,11 +161,13 @@ func (c *packCmd) pack(in instance) (packLine, []int64, error) {
 	}
 	seconds := now().Sub(begun).Seconds()
 	if height, err := pack.Validate(in.buffers, r.Offsets); err != nil || height != r.Height {
-		return packLine{}, nil, fmt.Errorf("the packing of height %d is wrong, please report that: height %d, %v", r.Height, height, err)
+		return packLine{}, nil, fmt.Errorf("the packing of height %d is wrong, please report that: height %d, %v",
+			r.Height, height, err)
 	}
 	line := packLine{
-		Instance: in.name, Buffers: len(in.buffers), Bound: r.Bound, Least: r.Least, Height: r.Height, Ratio: 1, Seconds: seconds,
-		Proved: "best so far",
+		Instance: in.name, Buffers: len(in.buffers), Bound: r.Bound, Least: r.Least, Height: r.Height, Ratio: 1,
+		Seconds: seconds,
+		Proved:  "best so far",
 	}
 	if r.Height > 0 {
 		line.Ratio, line.Gap = float64(r.Height)/float64(r.Bound), float64(r.Height-r.Least)/float64(r.Least)
@@ -265,7 +268,8 @@ func buffersOf(p *trace.Program, align int64) ([]pack.Buffer, error) {
 			}
 			size := op.Size + (align-op.Size%align)%align
 			if size < 0 {
-				return nil, fmt.Errorf("block %d of %d bytes cannot be rounded up to a multiple of %d", op.Block, op.Size, align)
+				return nil, fmt.Errorf("block %d of %d bytes cannot be rounded up to a multiple of %d", op.Block,
+					op.Size, align)
 			}
 			index[op.Block] = len(buffers)
 			buffers = append(buffers, pack.Buffer{

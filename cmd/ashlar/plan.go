@@ -109,7 +109,10 @@ func (c *planCmd) Run(s *streams) error {
 			ctx, steps = limited, -1
 		}
 		program := w.Program.Within(cmp.Or(device.TotalMemory, w.Capacity, replay.H200Memory))
-		plan, err := planned.Make(ctx, program, planned.Options{Trace: in.name(), Device: device, Room: c.Room, Steps: steps})
+		plan, err := planned.Make(ctx, program, planned.Options{
+			Trace: in.name(), Device: device, Room: c.Room,
+			Steps: steps,
+		})
 		if err != nil {
 			return err
 		}
@@ -156,7 +159,8 @@ func (c *planCmd) work(in *input) (*replay.Work, error) {
 		}
 		has = append(has, strconv.Itoa(w.Device))
 	}
-	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device: want one of %s", c.Ordinal, in.name(), strings.Join(has, ", "))}
+	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device: want one of %s", c.Ordinal, in.name(),
+		strings.Join(has, ", "))}
 }
 
 func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned.Plan, n int64) planSummary {
@@ -186,7 +190,8 @@ func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned
 }
 
 func (sum *planSummary) write(w *page, in *input, device string) {
-	fmt.Fprintf(w, "%s: a plan of %s on %s\n\n", in.name(), plural(sum.Requests, "request"), plural(len(sum.Streams), "stream"))
+	fmt.Fprintf(w, "%s: a plan of %s on %s\n\n", in.name(), plural(sum.Requests, "request"),
+		plural(len(sum.Streams), "stream"))
 	field := func(name, format string, args ...any) {
 		w.paragraph(pad("  "+name, -14), fmt.Sprintf(format, args...))
 	}
@@ -196,18 +201,20 @@ func (sum *planSummary) write(w *page, in *input, device string) {
 			name = fmt.Sprintf("stream %d", l.Stream)
 		}
 		if l.Round == 0 {
-			field(name, "nothing as a whole: %s in order, and each step that comes again; %s", plural(l.Prologue, "request"),
-				bytesize.Format(l.Region))
+			field(name, "nothing as a whole: %s in order, and each step that comes again; %s",
+				plural(l.Prologue, "request"), bytesize.Format(l.Region))
 			continue
 		}
-		field(name, "%s once, then rounds of %s, of which the trace has %.1f; %s", plural(l.Prologue, "request"), count(l.Round),
-			l.Rounds, bytesize.Format(l.Region))
+		field(name, "%s once, then rounds of %s, of which the trace has %.1f; %s", plural(l.Prologue, "request"),
+			count(l.Round), l.Rounds, bytesize.Format(l.Region))
 	}
-	field("served", "%s from the region, %s by the fallback", plural(sum.Placed, "request"), count(sum.Slots-sum.Placed))
+	field("served", "%s from the region, %s by the fallback", plural(sum.Placed, "request"),
+		count(sum.Slots-sum.Placed))
 	field("requested", "%s at the peak of what is served, %s of the whole trace", bytesize.Format(sum.RequestedPeak),
 		bytesize.Format(sum.TracePeak))
 	field("bound", "%s: no region is smaller", bytesize.Format(sum.Bound))
-	field("region", "%s (%.4f of the requested peak)", bytesize.Format(sum.Region), ratio(sum.Region, sum.RequestedPeak))
+	field("region", "%s (%.4f of the requested peak)", bytesize.Format(sum.Region),
+		ratio(sum.Region, sum.RequestedPeak))
 	if sum.Room > 0 {
 		field("room", "%d %% for other sizes than were recorded", sum.Room)
 	}

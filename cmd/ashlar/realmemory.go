@@ -150,9 +150,9 @@ func fits(device string, w *replay.Work, opts *replay.CompareOptions) error {
 	}
 	for i := range c.Rows {
 		if need := c.Rows[i].ReservedPeak + reserve; need > opts.Capacity {
-			return fmt.Errorf("%w: %s needs %s of real memory under --device %s, and %s is available: choose a smaller trace, give a "+
-				"--limit, or use --device sim, which needs none", errNoRoom, rowName(c, c.Rows[i].Allocator), bytesize.Format(need),
-				device, bytesize.Format(opts.Capacity))
+			return fmt.Errorf("%w: %s needs %s of real memory under --device %s, and %s is available: choose a "+
+				"smaller trace, give a --limit, or use --device sim, which needs none", errNoRoom,
+				rowName(c, c.Rows[i].Allocator), bytesize.Format(need), device, bytesize.Format(opts.Capacity))
 		}
 	}
 	return nil

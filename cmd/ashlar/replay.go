@@ -175,7 +175,9 @@ func (c *replayCmd) Run(s *streams) error {
 			}
 			first = false
 		}
-		if slices.ContainsFunc(results, func(r *replay.Comparison) bool { return !slices.ContainsFunc(r.Rows, completed) }) {
+		if slices.ContainsFunc(results, func(r *replay.Comparison) bool {
+			return !slices.ContainsFunc(r.Rows, completed)
+		}) {
 			return exit(exitNoRoom)
 		}
 		return nil
@@ -249,7 +251,8 @@ func writeRows(w io.Writer, in *input, c *replay.Comparison) error {
 	var failures []error
 	for _, r := range slices.Concat(c.Rows, []replay.Row{c.Bound}) {
 		line := rowLine{
-			Trace: in.path, Device: c.Work.Device, Limit: known(c.Limit, c.Limit > 0), Allocator: r.Allocator, Allocs: r.Allocs,
+			Trace: in.path, Device: c.Work.Device, Limit: known(c.Limit, c.Limit > 0), Allocator: r.Allocator,
+			Allocs:        r.Allocs,
 			RequestedPeak: r.RequestedPeak, AllocatedPeak: r.AllocatedPeak,
 			ReservedPeak:  known(r.ReservedPeak, r.ReservedPeak >= 0),
 			SmallestLimit: known(r.SmallestLimit, r.SmallestLimit > 0),

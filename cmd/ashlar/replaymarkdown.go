@@ -15,7 +15,8 @@ import (
 // are done with it. Later is after the first third.
 func writeMarkdownHeader(w io.Writer, searched bool) {
 	cells := []string{
-		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time", "later calls",
+		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time",
+		"later calls",
 		"later time", "of the run", "stalls", "later stalls", "out of memory",
 	}
 	if searched {
@@ -46,8 +47,10 @@ func writeMarkdownRows(w io.Writer, in *input, c *replay.Comparison, searched, s
 			reserved = fmt.Sprintf("%.3f", float64(r.ReservedPeak)/float64(c.Bound.RequestedPeak))
 		}
 		cells := []string{
-			name, all[colSettings], bytesize.Format(c.Bound.RequestedPeak), all[colAllocated], all[colReserved], reserved,
-			all[colCalls], all[colTime], all[colLaterCalls], all[colLaterTime], all[colShare], all[colStalls], all[colLaterStalls],
+			name, all[colSettings], bytesize.Format(c.Bound.RequestedPeak), all[colAllocated], all[colReserved],
+			reserved,
+			all[colCalls], all[colTime], all[colLaterCalls], all[colLaterTime], all[colShare], all[colStalls],
+			all[colLaterStalls],
 			all[colOOM],
 		}
 		if searched {

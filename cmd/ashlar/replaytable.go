@@ -122,8 +122,10 @@ const (
 
 // headers are those of tables. Later is after the first third.
 var headers = []string{
-	"settings", "requested", "allocated", "reserved", "waste", "driver\ncalls", "driver\ntime", "later\ncalls", "later\ntime",
-	"of the\nrun", "stalls", "later\nstalls", "re-\ntries", "out of\nmemory", "ns/op", "smallest\nlimit", "of the\nbound",
+	"settings", "requested", "allocated", "reserved", "waste", "driver\ncalls", "driver\ntime", "later\ncalls",
+	"later\ntime",
+	"of the\nrun", "stalls", "later\nstalls", "re-\ntries", "out of\nmemory", "ns/op", "smallest\nlimit",
+	"of the\nbound",
 }
 
 // minTimed is the number of operations from which the time of one is shown.

@@ -76,8 +76,8 @@ func writeSegments(w *page, segments []segmentLine) {
 		for _, s := range rest {
 			size, allocated = size+s.Size, allocated+s.Allocated
 		}
-		fmt.Fprintf(w, "  and %s more of %s, of which %s is allocated; --json has all\n", count(len(rest)), bytesize.Format(size),
-			bytesize.Format(allocated))
+		fmt.Fprintf(w, "  and %s more of %s, of which %s is allocated; --json has all\n", count(len(rest)),
+			bytesize.Format(size), bytesize.Format(allocated))
 	}
 }
 

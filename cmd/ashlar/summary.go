@@ -111,7 +111,8 @@ func summaries(s *snapshot.Snapshot) []summary {
 		if t != nil {
 			d.history(t, works[device])
 		}
-		if o := s.OutOfMemory; o != nil && (o.Facts == nil && device == 0 || o.Facts != nil && o.Facts.Device == device) {
+		if o := s.OutOfMemory; o != nil &&
+			(o.Facts == nil && device == 0 || o.Facts != nil && o.Facts.Device == device) {
 			d.OutOfMemory = o.Text
 		}
 		if d.Entries > 0 || d.Live.Segments > 0 {
@@ -146,7 +147,9 @@ func (d *summary) final(s *snapshot.Snapshot) {
 	}
 	slices.Sort(d.Streams)
 	d.Streams = slices.Compact(d.Streams)
-	slices.SortFunc(d.Pools, func(a, b mem.PoolID) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	slices.SortFunc(d.Pools, func(a, b mem.PoolID) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
+	})
 	d.Pools = slices.Compact(d.Pools)
 }
 
@@ -224,7 +227,8 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 		d.add(&sums, e)
 	}
 	// Blocks and segments of the final state that no entry allocated were there before the first entry.
-	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested.Current, 0), max(d.Live.Reserved-sums.Reserved.Current, 0)
+	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested.Current, 0),
+		max(d.Live.Reserved-sums.Reserved.Current, 0)
 	if w != nil {
 		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
 	}

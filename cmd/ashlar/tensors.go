@@ -167,7 +167,8 @@ func (c *tensorsCmd) print(s *streams, at *tensor.Place, f *tensorFile) error {
 }
 
 func writeTensors(w *page, l *tensorFileLine) {
-	fmt.Fprintf(w, "%s: %s, %s, %s\n", displayPath(l.File), l.Format, plural(len(l.Tensors), "tensor"), bytesize.Format(l.Size))
+	fmt.Fprintf(w, "%s: %s, %s, %s\n", displayPath(l.File), l.Format, plural(len(l.Tensors), "tensor"),
+		bytesize.Format(l.Size))
 	field := func(name, text string) { w.paragraph(pad("  "+name, -12), text) }
 	if l.Seconds != nil {
 		text := fmt.Sprintf("to %s in %ss", l.Device, threeDigits(*l.Seconds))

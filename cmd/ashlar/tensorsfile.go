@@ -67,7 +67,8 @@ func formatOf(path string) (string, error) {
 	case start[8] == '{': // after the length of the header
 		return "safetensors", nil
 	}
-	return "", fmt.Errorf("%s: the file begins with %q: want safetensors, numpy's .npy or .npz, or the index of a checkpoint (.json)",
+	return "", fmt.Errorf("%s: the file begins with %q: want safetensors, numpy's .npy or .npz, or the index of a "+
+		"checkpoint (.json)",
 		displayPath(path), start[:n])
 }
 
@@ -76,7 +77,10 @@ func openCheckpoint(path string, o safetensors.Options) (*tensorFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &tensorFile{path: path, format: "safetensors", tensors: []tensorLine{}, metadata: c.Metadata(), load: c.Load, close: c.Close}
+	f := &tensorFile{
+		path: path, format: "safetensors", tensors: []tensorLine{}, metadata: c.Metadata(), load: c.Load,
+		close: c.Close,
+	}
 	_, several := c.(*safetensors.Sharded)
 	for _, name := range c.Names() {
 		n, _ := c.Info(name)

@@ -101,7 +101,8 @@ func (c *verifyCmd) Run(s *streams) (err error) {
 		}
 		if c.JSON {
 			err = json.NewEncoder(s.out).Encode(verdictLine{
-				in.path, v.Allocs, v.AddressesMatched, v.SegmentEvents, v.SegmentEventsMatched, v.Blocks, v.BlocksMatched,
+				in.path, v.Allocs, v.AddressesMatched, v.SegmentEvents, v.SegmentEventsMatched, v.Blocks,
+				v.BlocksMatched,
 				v.PeaksEqual(), v.Exact, v.Painted, v.PaintedBytes, append(notes, v.Notes...),
 			})
 		} else {
@@ -130,7 +131,8 @@ func verdictText(in *input, v *verify.Verdict, notes []string) string {
 	}
 	fmt.Fprintf(&b, "%s of %s blocks, %s", count(v.BlocksMatched), count(v.Blocks), peaks)
 	if v.Painted > 0 {
-		fmt.Fprintf(&b, "; %s of %s written and found unchanged", plural(v.Painted, "block"), bytesize.Format(v.PaintedBytes))
+		fmt.Fprintf(&b, "; %s of %s written and found unchanged", plural(v.Painted, "block"),
+			bytesize.Format(v.PaintedBytes))
 	}
 	b.WriteString("\n")
 	if v.Difference != nil {
@@ -138,8 +140,8 @@ func verdictText(in *input, v *verify.Verdict, notes []string) string {
 		b.WriteString(around(in.snapshot.Traces[v.Difference.Device], v.Difference.Entry))
 	}
 	if v.LimitFound {
-		fmt.Fprintf(&b, "  note: the file does not name the memory limit; when garbage was collected shows that it was about "+
-			"%s\n", bytesize.Format(v.Limit))
+		fmt.Fprintf(&b, "  note: the file does not name the memory limit; when garbage was collected shows that it "+
+			"was about %s\n", bytesize.Format(v.Limit))
 	}
 	for _, n := range notes {
 		fmt.Fprintf(&b, "  note: %s\n", n)

@@ -42,8 +42,10 @@ const (
 )
 
 var unaryNames = [...]string{
-	"neg", "abs", "sign", "logical_not", "bitwise_not", "isnan", "isinf", "floor", "ceil", "round", "trunc", "sqrt", "rsqrt",
-	"reciprocal", "square", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "sigmoid", "relu",
+	"neg", "abs", "sign", "logical_not", "bitwise_not", "isnan", "isinf", "floor", "ceil", "round", "trunc", "sqrt",
+	"rsqrt",
+	"reciprocal", "square", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "sigmoid",
+	"relu",
 	"gelu", "gelu_tanh", "silu", "erf",
 }
 
@@ -58,36 +60,39 @@ type BinaryOp uint8
 
 // The functions of two elements. "All" means Bool, integer and float types.
 const (
-	Add          BinaryOp = iota // all; of Bool: or
-	Sub                          // integer and float types
-	Mul                          // all; of Bool: and
-	Div                          // float types
-	FloorDiv                     // integer and float types: rounded down, floats as Python's //; an integer divided by 0 is 0
-	Mod                          // integer and float types: the sign of y, as Python's %; an integer modulo 0 is 0
-	Pow                          // integer and float types; integers wrap, a negative exponent gives 0 unless the base is 1 or -1
-	Maximum                      // all; NaN if either is
-	Minimum                      // all; NaN if either is
-	Atan2                        // float types
-	And                          // bitwise; Bool and integer types
-	Or                           // bitwise; Bool and integer types
-	Xor                          // bitwise; Bool and integer types
-	ShiftLeft                    // integer types; by the width or more, or by a negative number: 0
-	ShiftRight                   // integer types, arithmetic if signed; by the width or more, or negative: 0 or -1
-	LogicalAnd                   // all; dst is Bool, as for all that follow
-	LogicalOr                    //
-	LogicalXor                   //
-	Equal                        // all
-	NotEqual                     //
-	Less                         //
-	LessEqual                    //
-	Greater                      //
-	GreaterEqual                 //
+	Add BinaryOp = iota // all; of Bool: or
+	Sub                 // integer and float types
+	Mul                 // all; of Bool: and
+	Div                 // float types
+	// integer and float types: rounded down, floats as Python's //; an integer divided by 0 is 0
+	FloorDiv
+	Mod // integer and float types: the sign of y, as Python's %; an integer modulo 0 is 0
+	// integer and float types; integers wrap, a negative exponent gives 0 unless the base is 1 or -1
+	Pow
+	Maximum      // all; NaN if either is
+	Minimum      // all; NaN if either is
+	Atan2        // float types
+	And          // bitwise; Bool and integer types
+	Or           // bitwise; Bool and integer types
+	Xor          // bitwise; Bool and integer types
+	ShiftLeft    // integer types; by the width or more, or by a negative number: 0
+	ShiftRight   // integer types, arithmetic if signed; by the width or more, or negative: 0 or -1
+	LogicalAnd   // all; dst is Bool, as for all that follow
+	LogicalOr    //
+	LogicalXor   //
+	Equal        // all
+	NotEqual     //
+	Less         //
+	LessEqual    //
+	Greater      //
+	GreaterEqual //
 	LastBinaryOp = GreaterEqual
 )
 
 var binaryNames = [...]string{
 	"add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "atan2", "bitwise_and",
-	"bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "logical_and", "logical_or", "logical_xor",
+	"bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "logical_and", "logical_or",
+	"logical_xor",
 	"eq", "ne", "lt", "le", "gt", "ge",
 }
 
@@ -102,14 +107,15 @@ type ReduceOp uint8
 
 // The reductions.
 const (
-	Sum          ReduceOp = iota // x integer or Bool: dst Int64; x float: dst of its type. 0 if there are no elements
-	Prod                         // likewise. 1 if there are no elements
-	Mean                         // float types, dst of x's. NaN if there are no elements
-	Max                          // Bool, integer and float types, dst of x's type; NaN if any element is. At least one element
-	Min                          // likewise
-	Any                          // all types: dst Bool
-	AllTrue                      // all types: dst Bool
-	Norm2                        // the square root of the sum of squares: float types, dst of x's
+	Sum  ReduceOp = iota // x integer or Bool: dst Int64; x float: dst of its type. 0 if there are no elements
+	Prod                 // likewise. 1 if there are no elements
+	Mean                 // float types, dst of x's. NaN if there are no elements
+	// Bool, integer and float types, dst of x's type; NaN if any element is. At least one element
+	Max
+	Min          // likewise
+	Any          // all types: dst Bool
+	AllTrue      // all types: dst Bool
+	Norm2        // the square root of the sum of squares: float types, dst of x's
 	LastReduceOp = Norm2
 )
 

@@ -56,8 +56,12 @@ func (s *suite) binaryEdges(op backend.BinaryOp, d dtype.DType) {
 	}
 	n := len(edges)
 	t := s.trial("binary %v of %v", op, d)
-	x := t.add("x", d, layout{shape: []int{n, n}, strides: []int{1, 0}, span: n}, func(i int, b []byte) { putBits(b, edges[i/n]) })
-	y := t.add("y", d, layout{shape: []int{n, n}, strides: []int{0, 1}, span: n}, func(i int, b []byte) { putBits(b, edges[i%n]) })
+	x := t.add("x", d, layout{shape: []int{n, n}, strides: []int{1, 0}, span: n}, func(i int, b []byte) {
+		putBits(b, edges[i/n])
+	})
+	y := t.add("y", d, layout{shape: []int{n, n}, strides: []int{0, 1}, span: n}, func(i int, b []byte) {
+		putBits(b, edges[i%n])
+	})
 	dst := t.output("dst", binaryResult(op, d), []int{n, n}, binaryVerdict(op, d, x, y))
 	t.call(func(q backend.Queue) error { return s.rig.Backend.Binary(q, op, dst.array, x.array, y.array) })
 }
@@ -294,7 +298,8 @@ func extreme(greater bool, x, y float64) answer {
 // follows the same list, but loses bits with every doubling of y.
 func pow(d dtype.DType, x, y float64) float64 {
 	v := math.Pow(x, y)
-	if d != dtype.Float64 && math.Abs(y) < 1000 || x == 0 || y == 0 || x == 1 || math.IsInf(x, 0) || math.IsInf(y, 0) || math.IsNaN(v) {
+	if d != dtype.Float64 && math.Abs(y) < 1000 || x == 0 || y == 0 || x == 1 || math.IsInf(x, 0) || math.IsInf(y, 0) ||
+		math.IsNaN(v) {
 		return v
 	}
 	return math.Copysign(rounded(precisePow(math.Abs(x), y)), v)
@@ -362,7 +367,9 @@ func checkWhere(s *suite) {
 				dst = t.output("dst", d, shape, judge)
 			}
 			dst.judge = judge
-			call := func(q backend.Queue) error { return s.rig.Backend.Where(q, dst.array, cond.array, x.array, y.array) }
+			call := func(q backend.Queue) error {
+				return s.rig.Backend.Where(q, dst.array, cond.array, x.array, y.array)
+			}
 			if d.Size() == 1 && d.IsFloat() {
 				t.unsupported(call) // 8-bit floats are for storage
 			} else {

@@ -10,8 +10,10 @@ import (
 
 func checkFill(s *suite) {
 	scalars := []any{
-		true, false, 0, -1, 7, 255, 256, 300, -129, math.MaxInt64, math.MinInt64, uint64(math.MaxUint64), 1<<24 + 1, 1<<53 + 1,
-		0.0, math.Copysign(0, -1), 1.0, -2.5, 0.1, 1e-45, 65519.0, 65520.0, 1e300, -1e300, math.Inf(1), math.Inf(-1), math.NaN(),
+		true, false, 0, -1, 7, 255, 256, 300, -129, math.MaxInt64, math.MinInt64, uint64(math.MaxUint64), 1<<24 + 1,
+		1<<53 + 1,
+		0.0, math.Copysign(0, -1), 1.0, -2.5, 0.1, 1e-45, 65519.0, 65520.0, 1e300, -1e300, math.Inf(1), math.Inf(-1),
+		math.NaN(),
 		complex(1, -2), complex(0, 3), complex(math.Inf(-1), 0.1),
 	}
 	for _, d := range dtype.All() {
@@ -40,7 +42,9 @@ func checkCopy(s *suite) {
 					shape, make = s.shapeOf(1+s.rng.IntN(3), 3000), s.spread(from)
 				}
 				src := t.input("src", from, shape, make)
-				dst := t.output("dst", to, shape, exactly(to, func(i int) []byte { return convert(to, from, src.at(i)) }))
+				dst := t.output("dst", to, shape, exactly(to, func(i int) []byte {
+					return convert(to, from, src.at(i))
+				}))
 				t.call(func(q backend.Queue) error { return s.rig.Backend.Copy(q, dst.array, src.array) })
 			}
 		}
@@ -70,7 +74,10 @@ func (s *suite) spread(d dtype.DType) maker {
 }
 
 func checkArange(s *suite) {
-	starts := []any{0, 1, -5, 0.5, -1e3, 100, 1e-3, 1 << 24, math.MaxInt64 - 1000, uint64(math.MaxUint64 - 5), 3.0, math.Inf(1)}
+	starts := []any{
+		0, 1, -5, 0.5, -1e3, 100, 1e-3, 1 << 24, math.MaxInt64 - 1000, uint64(math.MaxUint64 - 5), 3.0,
+		math.Inf(1),
+	}
 	steps := []any{1, 2, -1, 0.1, -0.25, 1e-6, 0, 3, 1 << 40, 1000.0}
 	for _, d := range numberTypes {
 		f := formats[d]

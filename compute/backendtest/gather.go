@@ -88,7 +88,9 @@ func checkGather(s *suite) {
 				return x.at(place(from, indexOf(shape, i), axis, int(at)))
 			}))
 			t.expectWrong("gather", n, index)
-			t.call(func(q backend.Queue) error { return s.rig.Backend.Gather(q, dst.array, x.array, index.array, axis) })
+			t.call(func(q backend.Queue) error {
+				return s.rig.Backend.Gather(q, dst.array, x.array, index.array, axis)
+			})
 		}
 	}
 }

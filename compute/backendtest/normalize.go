@@ -22,7 +22,8 @@ func checkSoftmax(s *suite) {
 				}
 				s.softmax(log, d, shape, axis, make)
 			}
-			s.softmax(log, d, []int{3, 50}, 1, s.uniform(d, -1000, 1000)) // most of it is 0, whose logarithm is not asked for
+			// most of it is 0, whose logarithm is not asked for
+			s.softmax(log, d, []int{3, 50}, 1, s.uniform(d, -1000, 1000))
 			inf := math.Inf(-1)
 			s.softmax(log, d, []int{3, 4}, 1, floats(d, inf, inf, inf, inf, 0, inf, 1, inf, inf, 5, inf, inf))
 		}

@@ -257,7 +257,9 @@ func (s *suite) longSums() {
 			want := map[backend.ReduceOp]float64{
 				backend.Sum: v * manyTerms, backend.Mean: v, backend.Norm2: v * math.Sqrt(manyTerms),
 			}[op]
-			dst := t.output("dst", d, []int{1}, near(d, func(int) answer { return withTolerance(want, sumError(c, manyTerms)*want) }))
+			dst := t.output("dst", d, []int{1}, near(d, func(int) answer {
+				return withTolerance(want, sumError(c, manyTerms)*want)
+			}))
 			t.call(func(q backend.Queue) error { return s.rig.Backend.Reduce(q, op, dst.array, x.array) })
 		}
 	}
@@ -302,7 +304,8 @@ func checkArgReduce(s *suite) {
 			dst := t.output("dst", dtype.Int64, with(shape, axis, 1), integers(dtype.Int64, func(i int) int64 {
 				at := 0
 				for k, e := range all[i] {
-					if order := compareElements(d, x.at(e), x.at(all[i][at])); beats(d, least, order, x.at(e), x.at(all[i][at])) {
+					if order := compareElements(d, x.at(e), x.at(all[i][at])); beats(d, least, order, x.at(e),
+						x.at(all[i][at])) {
 						at = k
 					}
 				}

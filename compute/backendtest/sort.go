@@ -13,9 +13,10 @@ func checkSort(s *suite) {
 			shape, axis := s.lines(round)
 			descending := round%2 == 1
 			t := s.trial("sort of %v, descending %v", d, descending)
-			s.ordered(t, d, shape, axis, shape[axis], descending, func(q backend.Queue, values, indices *backend.Array, x backend.Array) error {
-				return s.rig.Backend.Sort(q, descending, values, indices, x, axis)
-			})
+			s.ordered(t, d, shape, axis, shape[axis], descending,
+				func(q backend.Queue, values, indices *backend.Array, x backend.Array) error {
+					return s.rig.Backend.Sort(q, descending, values, indices, x, axis)
+				})
 		}
 	}
 }
@@ -27,7 +28,9 @@ func checkTopK(s *suite) {
 			least := round%2 == 1
 			k := min(shape[axis], pick(s.rng, 0, 1, 1, 2, 5, 8, 32, 33, 1000, shape[axis]))
 			t := s.trial("topk of %v, least %v", d, least)
-			s.ordered(t, d, shape, axis, k, !least, func(q backend.Queue, values, indices *backend.Array, x backend.Array) error {
+			s.ordered(t, d, shape, axis, k, !least, func(q backend.Queue, values, indices *backend.Array,
+				x backend.Array,
+			) error {
 				return s.rig.Backend.TopK(q, least, values, indices, x, axis)
 			})
 		}
@@ -58,7 +61,9 @@ func (s *suite) ordered(
 		values = &t.output("values", d, result, moved(d, func(i int) []byte { return x.at(best[i].element) })).array
 	}
 	if which != 1 {
-		indices = &t.output("indices", dtype.Int64, result, integers(dtype.Int64, func(i int) int64 { return int64(best[i].place) })).array
+		indices = &t.output("indices", dtype.Int64, result, integers(dtype.Int64, func(i int) int64 {
+			return int64(best[i].place)
+		})).array
 	}
 	t.call(func(q backend.Queue) error { return call(q, values, indices, x.array) })
 }

@@ -194,7 +194,8 @@ func (t *trial) checkFailed() {
 	case !errors.As(err, &got):
 		t.fail("Failed: %v, want an *IndexError: %v", err, t.wrong)
 	case got.Op != t.wrong.Op || got.Size != t.wrong.Size || !slices.Contains(t.indices, got.Index):
-		t.fail("Failed: %v, want %s with an axis of length %d and one of the indices %v", got, t.wrong.Op, t.wrong.Size, t.indices)
+		t.fail("Failed: %v, want %s with an axis of length %d and one of the indices %v", got, t.wrong.Op, t.wrong.Size,
+			t.indices)
 	}
 	if again := t.s.rig.Backend.Failed(); again != nil {
 		t.fail("Failed, asked again: %v, want nil", again)
@@ -224,7 +225,8 @@ func (t *trial) checkOperand(o *operand, after []byte) {
 			got := after[place*size:][:size]
 			if wrong := o.judge(i, got); wrong != "" {
 				if bad++; bad == 1 {
-					first = fmt.Sprintf("%s%v is %s, want %s%s", o.role, index, text(o.array.DType, got), wrong, t.inputs(i))
+					first = fmt.Sprintf("%s%v is %s, want %s%s", o.role, index, text(o.array.DType, got), wrong,
+						t.inputs(i))
 				}
 			}
 			copy(want[place*size:], got)

@@ -54,7 +54,8 @@ func edgesOf(d dtype.DType) []uint64 {
 	if !d.IsFloat() {
 		width := 8 * d.Size()
 		for _, v := range []int64{
-			0, 1, 2, -1, -2, math.MinInt64 >> (64 - width), 1<<(width-1) - 1, int64(width) - 1, int64(width), int64(width) + 1,
+			0, 1, 2, -1, -2, math.MinInt64 >> (64 - width), 1<<(width-1) - 1, int64(width) - 1, int64(width),
+			int64(width) + 1,
 		} {
 			all = append(all, uint64(v))
 		}
@@ -63,7 +64,8 @@ func edgesOf(d dtype.DType) []uint64 {
 	f := formats[d]
 	least := math.Ldexp(1, f.least())
 	for _, v := range []float64{
-		0, math.Ldexp(1, f.least()-f.fraction), least - math.Ldexp(1, f.least()-f.fraction), least, f.greatest(), math.Inf(1),
+		0, math.Ldexp(1, f.least()-f.fraction), least - math.Ldexp(1, f.least()-f.fraction), least, f.greatest(),
+		math.Inf(1),
 		math.NaN(), 1, 1 + f.epsilon(), 1 - f.epsilon()/2, 0.5, 1.5, 2, 2.5, 3, 4, 16, 127, 128, 255, 256, 32768, 65536,
 		1 << 24, 1 << 31, 1 << 32, 1 << 53, 1 << 63, 1 << 64, math.Pi, math.Pi / 2,
 	} {

@@ -22,12 +22,13 @@ type argReduceParams struct {
 var argReduceNames = [...]string{"argmax_1_", "argmax_rows_", "argmax_columns_"}
 
 // Kernels are numbered by name and by type.
-var argReduceFamily = newFamily(len(argReduceNames)*typeCount, unsafe.Sizeof(argReduceParams{}), func(i int) (module, kernel string) {
-	if d := dtype.DType(i % typeCount); isNumber(d) {
-		return "reduce_arg_" + elements[d], argReduceNames[i/typeCount] + elements[d]
-	}
-	return "", ""
-})
+var argReduceFamily = newFamily(len(argReduceNames)*typeCount, unsafe.Sizeof(argReduceParams{}),
+	func(i int) (module, kernel string) {
+		if d := dtype.DType(i % typeCount); isNumber(d) {
+			return "reduce_arg_" + elements[d], argReduceNames[i/typeCount] + elements[d]
+		}
+		return "", ""
+	})
 
 // ArgReduce finds where elements are in one launch, or in two where the results are few.
 func (b *Backend) ArgReduce(q backend.Queue, least bool, dst, x backend.Array, along int) error {

@@ -38,7 +38,8 @@ func merged(list []axis) []axis {
 	last := 0
 	for _, a := range list[min(1, len(list)):] {
 		inner := &list[last]
-		if a.stride[0] == inner.stride[0]*inner.n && a.stride[1] == inner.stride[1]*inner.n && a.stride[2] == inner.stride[2]*inner.n {
+		if a.stride[0] == inner.stride[0]*inner.n && a.stride[1] == inner.stride[1]*inner.n &&
+			a.stride[2] == inner.stride[2]*inner.n {
 			inner.n *= a.n
 			continue
 		}

@@ -35,7 +35,8 @@ func (b *Backend) Binary(q backend.Queue, op backend.BinaryOp, dst, x, y backend
 	}
 	if d.Kind() == dtype.KindUnsigned {
 		switch op {
-		case backend.FloorDiv, backend.Mod, backend.Pow, backend.Maximum, backend.Minimum, backend.ShiftRight, backend.Less,
+		case backend.FloorDiv, backend.Mod, backend.Pow, backend.Maximum, backend.Minimum, backend.ShiftRight,
+			backend.Less,
 			backend.LessEqual:
 			p.op += ofUnsigned
 		}

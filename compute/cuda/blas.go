@@ -61,7 +61,8 @@ type blasState struct {
 // Names of cuBLAS: what the loader knows, then where the toolkit puts it.
 var blasNames = []string{
 	"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
-	"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.11",
+	"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12",
+	"/usr/local/cuda/lib64/libcublas.so.11",
 }
 
 // open reports whether cuBLAS is there, and looks for it when first asked.
@@ -73,7 +74,8 @@ func (l *blas) open() bool {
 		}
 		for _, name := range l.options.Libraries {
 			if dir, file := path.Split(name); dir != "" {
-				_, _, _ = dl.Open(dir + strings.Replace(file, "libcublas", "libcublasLt", 1)) // without it, the loader looks
+				// without it, the loader looks
+				_, _, _ = dl.Open(dir + strings.Replace(file, "libcublas", "libcublasLt", 1))
 			}
 		}
 		library, tries, err := dl.Open(append(append([]string{}, l.options.Libraries...), blasNames...)...)
@@ -173,15 +175,18 @@ func (b *Backend) BLASHandle() (handle uintptr, err error) {
 	if !l.open() {
 		return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: "no cuBLAS: " + l.reason}
 	}
-	err = b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{Name: "cublasCreate", Call: func(stream uintptr) (err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.userHandle == 0 {
-			l.userHandle, err = l.create("cublasSetStream", l.functions.setStream, stream)
-		}
-		handle = l.userHandle
-		return err
-	}})
+	err = b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{
+		Name: "cublasCreate",
+		Call: func(stream uintptr) (err error) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.userHandle == 0 {
+				l.userHandle, err = l.create("cublasSetStream", l.functions.setStream, stream)
+			}
+			handle = l.userHandle
+			return err
+		},
+	})
 	return handle, err
 }
 
@@ -212,7 +217,8 @@ func (l *blas) gemm(stream uintptr, c *gemmArguments) error {
 	}
 	l.args = [...]uintptr{
 		l.handle, transpose(c.transA), transpose(c.transB), uintptr(c.m), uintptr(c.n), uintptr(c.k), uintptr(one),
-		uintptr(c.a), typ, uintptr(c.lda), uintptr(c.strideA), uintptr(c.b), typ, uintptr(c.ldb), uintptr(c.strideB), uintptr(zero),
+		uintptr(c.a), typ, uintptr(c.lda), uintptr(c.strideA), uintptr(c.b), typ, uintptr(c.ldb), uintptr(c.strideB),
+		uintptr(zero),
 		uintptr(c.c), typ, uintptr(c.ldc), uintptr(c.strideC), uintptr(c.count), compute, blasDefaultAlgorithm,
 	}
 	r, _, _ := purego.SyscallN(l.functions.gemm, l.args[:]...)

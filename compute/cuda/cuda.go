@@ -68,10 +68,14 @@ func New(dev driver.Device, o Options) (*Backend, error) {
 	const call = "compute/cuda.New"
 	k := dev.Kernels()
 	if k == nil || dev.Pinned() == nil || dev.Info().Compute == 0 {
-		return nil, &driver.Error{Call: call, Code: driver.ErrUnsupported, Detail: dev.Info().Name + " runs no compiled code"}
+		return nil, &driver.Error{
+			Call: call, Code: driver.ErrUnsupported,
+			Detail: dev.Info().Name + " runs no compiled code",
+		}
 	}
 	if c := dev.Info().Compute; c < oldest {
-		return nil, unsupported(call, "%s has compute capability %d.%d, the kernels need 7.0", dev.Info().Name, c/10, c%10)
+		return nil, unsupported(call, "%s has compute capability %d.%d, the kernels need 7.0", dev.Info().Name, c/10,
+			c%10)
 	}
 	f, err := newFault(dev.Pinned())
 	if err != nil {

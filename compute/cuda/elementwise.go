@@ -56,7 +56,8 @@ var (
 	}
 	sizedTypes = []dtype.DType{dtype.Uint8, dtype.Uint16, dtype.Uint32, dtype.Uint64, dtype.Complex128}
 	realTypes  = []dtype.DType{ // by size
-		dtype.Int8, dtype.Uint8, dtype.Float8E5M2, dtype.Float8E4M3FN, dtype.Int16, dtype.Uint16, dtype.Float16, dtype.BFloat16,
+		dtype.Int8, dtype.Uint8, dtype.Float8E5M2, dtype.Float8E4M3FN, dtype.Int16, dtype.Uint16, dtype.Float16,
+		dtype.BFloat16,
 		dtype.Int32, dtype.Uint32, dtype.Float32, dtype.Int64, dtype.Uint64, dtype.Float64,
 	}
 )
@@ -160,7 +161,9 @@ func (b *Backend) run(q backend.Queue, k kind, d dtype.DType, p *operands, array
 }
 
 // runPieces does a layout that does not fit.
-func (b *Backend) runPieces(q backend.Queue, k kind, d dtype.DType, p operands, l layout, sizes [maxOperands]int) error {
+func (b *Backend) runPieces(
+	q backend.Queue, k kind, d dtype.DType, p operands, l layout, sizes [maxOperands]int,
+) error {
 	return l.pieces(func(part *layout, offsets [maxOperands]int) error {
 		moved := p
 		for i := range l.operands {
@@ -171,7 +174,9 @@ func (b *Backend) runPieces(q backend.Queue, k kind, d dtype.DType, p operands, 
 }
 
 // runPart does a layout that fits.
-func (b *Backend) runPart(q backend.Queue, k kind, d dtype.DType, p *operands, l *layout, sizes *[maxOperands]int) error {
+func (b *Backend) runPart(
+	q backend.Queue, k kind, d dtype.DType, p *operands, l *layout, sizes *[maxOperands]int,
+) error {
 	i := 2 * (int(k)*typeCount + int(d))
 	n := l.elements()
 	width := k.width(d)

@@ -76,7 +76,8 @@ func widest(list []axis, size, stride int, pointers driver.Pointer) int {
 	}
 	for wide := 16; wide > size; wide /= 2 {
 		v := wide / size
-		if list[0].n%v != 0 || stride%v != 0 || int(pointers)%wide != 0 || !divisible(list[1:], 0, v) || !divisible(list[1:], 1, v) {
+		if list[0].n%v != 0 || stride%v != 0 || int(pointers)%wide != 0 || !divisible(list[1:], 0, v) ||
+			!divisible(list[1:], 1, v) {
 			continue
 		}
 		list[0].n /= v

@@ -51,7 +51,8 @@ func newMatmul(dst, x, y *backend.Array) matmul {
 	last := len(dst.Shape) - 1
 	view := func(a *backend.Array) matrix { return matrix{at(*a), a.Strides[last-1], a.Strides[last]} }
 	p := matmul{
-		d: dst.DType, m: dst.Shape[last-1], n: dst.Shape[last], k: x.Shape[last], dst: view(dst), a: view(x), b: view(y),
+		d: dst.DType, m: dst.Shape[last-1], n: dst.Shape[last], k: x.Shape[last], dst: view(dst), a: view(x),
+		b: view(y),
 	}
 	batch := [3]backend.Array{*dst, *x, *y}
 	for i := range batch {
@@ -110,8 +111,9 @@ func (b *Backend) tiles(q backend.Queue, p matmul) error {
 	}
 	w := multiplication{
 		dst: p.dst.at, a: p.a.at, b: p.b.at, m: uint32(p.m), n: uint32(p.n), k: uint32(p.k),
-		aAlongK: toUint32(magnitude(p.a.column) < magnitude(p.a.row)), bAlongK: toUint32(magnitude(p.b.row) < magnitude(p.b.column)),
-		tilesM: uint32(tilesM), tilesN: uint32(tilesN), byM: divide(tilesM), byN: divide(tilesN),
+		aAlongK: toUint32(magnitude(p.a.column) < magnitude(p.a.row)),
+		bAlongK: toUint32(magnitude(p.b.row) < magnitude(p.b.column)),
+		tilesM:  uint32(tilesM), tilesN: uint32(tilesN), byM: divide(tilesM), byN: divide(tilesN),
 		dstM: int64(p.dst.row), dstN: int64(p.dst.column), aM: int64(p.a.row), aK: int64(p.a.column),
 		bK: int64(p.b.row), bN: int64(p.b.column),
 	}

@@ -25,7 +25,9 @@ var normFamily = newFamily(rowsColumns*typeCount, unsafe.Sizeof(normParams{}), f
 })
 
 // Norm works on rows whose elements lie side by side; operands that are not so are copied first, and the result after.
-func (b *Backend) Norm(q backend.Queue, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array, eps float64) error {
+func (b *Backend) Norm(
+	q backend.Queue, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array, eps float64,
+) error {
 	if !isFloat(x.DType) || dst.DType != x.DType {
 		return unsupported("compute/cuda.Norm", "%v to %v", x.DType, dst.DType)
 	}

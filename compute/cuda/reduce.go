@@ -40,17 +40,18 @@ const (
 var reduceNames = [reduceKinds]string{"sum", "prod", "max", "any"}
 
 // Kernels are numbered by operation, by whether they load units, and by type.
-var reduceFamily = newFamily(reduceKinds*2*typeCount, unsafe.Sizeof(reduceParams{}), func(i int) (module, kernel string) {
-	d, kind, units := dtype.DType(i%typeCount), i/typeCount/2, i/typeCount%2 == 1
-	if !isNumber(d) || kind == reduceAny && d.Kind() != dtype.KindUnsigned || units && unitLanes(kind, d) == 1 {
-		return "", ""
-	}
-	form := "_1_"
-	if units {
-		form = "_v_"
-	}
-	return "reduce_" + elements[d], reduceNames[kind] + form + elements[d]
-})
+var reduceFamily = newFamily(reduceKinds*2*typeCount, unsafe.Sizeof(reduceParams{}),
+	func(i int) (module, kernel string) {
+		d, kind, units := dtype.DType(i%typeCount), i/typeCount/2, i/typeCount%2 == 1
+		if !isNumber(d) || kind == reduceAny && d.Kind() != dtype.KindUnsigned || units && unitLanes(kind, d) == 1 {
+			return "", ""
+		}
+		form := "_1_"
+		if units {
+			form = "_v_"
+		}
+		return "reduce_" + elements[d], reduceNames[kind] + form + elements[d]
+	})
 
 // unitLanes is how many elements a unit has, 1 if no kernel loads units.
 func unitLanes(kind int, d dtype.DType) int {

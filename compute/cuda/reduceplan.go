@@ -30,7 +30,8 @@ func planUnits(v int, aligned bool, few int, kept, folded []axis, multiprocessor
 	switch {
 	case v == 1 || len(kept)+len(folded) == 0:
 	case columns:
-		if kept[0].stride[0] == 1 && kept[0].n%v == 0 && aligned && divisible(kept[1:], 0, v) && divisible(folded, 0, v) {
+		if kept[0].stride[0] == 1 && kept[0].n%v == 0 && aligned && divisible(kept[1:], 0, v) &&
+			divisible(folded, 0, v) {
 			kept[0].n, kept[0].stride[0], kept[0].stride[1] = kept[0].n/v, v, kept[0].stride[1]*v
 			p.units = true
 		}
@@ -75,7 +76,8 @@ func share(outputs, units, few int, columns bool, multiprocessors int) (group, b
 	}
 	blocks = ceilDiv(outputs, threads/group)
 	splits = 1
-	if wanted := multiprocessors * 16; blocks < wanted { // twice what the device can hold, so that few wait for the last
+	if wanted := multiprocessors * 16; blocks < wanted {
+		// twice what the device can hold, so that few wait for the last
 		splits = max(1, min(ceilDiv(wanted, blocks), units/(group*16)))
 	}
 	splits = min(max(splits, ceilDiv(units, group*most)), 65535)

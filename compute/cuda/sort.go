@@ -64,7 +64,9 @@ type sorting struct {
 }
 
 // Sort sorts short rows in shared memory, and long ones by their digits.
-func (b *Backend) Sort(q backend.Queue, descending bool, values, indices *backend.Array, x backend.Array, along int) error {
+func (b *Backend) Sort(
+	q backend.Queue, descending bool, values, indices *backend.Array, x backend.Array, along int,
+) error {
 	s, err := b.sorting(q, "compute/cuda.Sort", descending, values, indices, &x, along)
 	if err != nil || s == nil {
 		return err
@@ -77,7 +79,8 @@ func (b *Backend) sorting(
 	q backend.Queue, call string, descending bool, values, indices *backend.Array, x *backend.Array, along int,
 ) (*sorting, error) {
 	d := x.DType
-	if d != dtype.Bool && !isNumber(d) || values != nil && values.DType != d || indices != nil && indices.DType != dtype.Int64 {
+	if d != dtype.Bool && !isNumber(d) || values != nil && values.DType != d || indices != nil &&
+		indices.DType != dtype.Int64 {
 		return nil, unsupported(call, "%v", d)
 	}
 	result := values

@@ -87,7 +87,8 @@ func blas[T number](a, b, c *matrix[T]) bool {
 	defer blasFrames.Put(f)
 	// Fortran's matrices are ours transposed: it is asked for c^T = b^T*a^T.
 	*f = blasArguments{
-		transA: transB, transB: transA, m: int32(c.cols), n: int32(c.rows), k: int32(a.cols), lda: ldb, ldb: lda, ldc: ldc,
+		transA: transB, transB: transA, m: int32(c.cols), n: int32(c.rows), k: int32(a.cols), lda: ldb, ldb: lda,
+		ldc: ldc,
 	}
 	*(*T)(unsafe.Pointer(&f.alpha)) = 1
 	blasCalls <- struct{}{}

@@ -49,7 +49,10 @@ type blockCursor struct {
 }
 
 func blockCursorOf(p *plan, k int, mem []byte, size int, work *workspace) blockCursor {
-	return blockCursor{cursor: cursorOf(p, k), mem: mem, size: size, computedSize: size, flat: p.flat(k), work: &work[k]}
+	return blockCursor{
+		cursor: cursorOf(p, k), mem: mem, size: size, computedSize: size, flat: p.flat(k),
+		work: &work[k],
+	}
 }
 
 // staged reports whether blocks may have at most a piece's length, or must end with a row.

@@ -29,7 +29,9 @@ func computed(d dtype.DType) dtype.DType {
 
 // elementwise queues a loop over operands of one shape: dst, then inputs. cost is the time for an element beyond moving
 // its bytes, in units of moving one byte.
-func (b *Backend) elementwise(q backend.Queue, name string, run loop, cost int, dst backend.Array, inputs ...backend.Array) error {
+func (b *Backend) elementwise(
+	q backend.Queue, name string, run loop, cost int, dst backend.Array, inputs ...backend.Array,
+) error {
 	var operands [maxOperands]array
 	operands[0] = out(dst)
 	for i, x := range inputs {

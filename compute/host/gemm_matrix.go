@@ -114,8 +114,8 @@ func packPanel[T number](dst []T, w int, src []T, at, across, along, n, depth in
 	r := 0
 	if along == 1 {
 		for ; r+4 <= n; r += 4 {
-			interleave(dst[r:], w, src[at+r*across:][:depth], src[at+(r+1)*across:][:depth], src[at+(r+2)*across:][:depth],
-				src[at+(r+3)*across:][:depth])
+			interleave(dst[r:], w, src[at+r*across:][:depth], src[at+(r+1)*across:][:depth],
+				src[at+(r+2)*across:][:depth], src[at+(r+3)*across:][:depth])
 		}
 	}
 	for ; r < n; r++ {

@@ -38,7 +38,10 @@ func (b *Backend) gather(q backend.Queue, name string, dst, x, index backend.Arr
 			for lo < hi {
 				n := p.length(lo, hi, true)
 				from.seek(lo)
-				t := gathering{cursor: &from, mem: mem[1], index: viewOf[int64](r.block(lo, n)), stride: stride, limit: limit}
+				t := gathering{
+					cursor: &from, mem: mem[1], index: viewOf[int64](r.block(lo, n)), stride: stride,
+					limit: limit,
+				}
 				t.repeated = r.constant
 				if bad := t.run(w.block(lo, n), to.size); bad >= 0 {
 					f.add(lo+bad, t.index[bad])

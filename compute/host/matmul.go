@@ -56,7 +56,8 @@ func matmul[T number](b *Backend, q backend.Queue, dst, x, y backend.Array, narr
 	return b.launch(q, "matmul", func(mem *[maxOperands][]byte) {
 		g := product[T]{
 			kernels: best[T](),
-			c:       matrixOf(&c, mem[0], narrow), a: matrixOf(&left, mem[1], narrow), b: matrixOf(&right, mem[2], narrow),
+			c:       matrixOf(&c, mem[0], narrow), a: matrixOf(&left, mem[1], narrow),
+			b:     matrixOf(&right, mem[2], narrow),
 			procs: b.procs, blas: !b.noBLAS && narrow == nil && blasFunction[T]() != 0,
 		}
 		batches.fold(&g.c.shape, &g.a.shape, &g.b.shape)

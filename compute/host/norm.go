@@ -9,7 +9,9 @@ import (
 
 // Norm normalizes rows, each of the elements of the last n axes. The mean and the variance are computed one after the
 // other, in float64.
-func (b *Backend) Norm(q backend.Queue, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array, eps float64) error {
+func (b *Backend) Norm(
+	q backend.Queue, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array, eps float64,
+) error {
 	name := "layer_norm"
 	if rms {
 		name = "rms_norm"
@@ -24,7 +26,8 @@ func (b *Backend) Norm(q backend.Queue, rms bool, dst, x backend.Array, n int, w
 }
 
 func norm[T float](
-	b *Backend, q backend.Queue, name string, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array, eps float64,
+	b *Backend, q backend.Queue, name string, rms bool, dst, x backend.Array, n int, weight, bias *backend.Array,
+	eps float64,
 ) error {
 	lead := len(x.Shape) - n
 	operands := []array{out(dst), in(x)}

@@ -47,7 +47,8 @@ func log10(x float64) float64 {
 // pow is exp(y*log(x)), with the logarithm and the product as two numbers each.
 func pow(x, y float64) float64 {
 	a := math.Abs(x)
-	if !(a > 0 && a <= math.MaxFloat64) || a == 1 || y == 0 || math.IsInf(y, 0) || math.IsNaN(y) || x < 0 && y != math.Trunc(y) {
+	if !(a > 0 && a <= math.MaxFloat64) || a == 1 || y == 0 || math.IsInf(y, 0) || math.IsNaN(y) || x < 0 &&
+		y != math.Trunc(y) {
 		return math.Pow(x, y)
 	}
 	high, low := logParts(a)
@@ -152,9 +153,12 @@ func sinQuarters(x float64, quarters int) float64 {
 
 // twoOverPi is 2/pi, after 64 bits of zeros: enough bits for every float64.
 var twoOverPi = [20]uint64{
-	0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0, 0x06492eea09d1921c,
-	0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
-	0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08,
+	0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
+	0x06492eea09d1921c,
+	0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b,
+	0x1ff897ffde05980f,
+	0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea,
+	0x6bfb5fb11f8d5d08,
 	0x56033046fc7b6bab,
 }
 
@@ -229,7 +233,10 @@ func sinOf(x, low float64) float64 {
 func cosOf(x, low float64) float64 {
 	z := x * x
 	t := 1.0 / 20922789888000 // 16!
-	for _, c := range [...]float64{-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24} {
+	for _, c := range [...]float64{
+		-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720,
+		1.0 / 24,
+	} {
 		t = t*z + c
 	}
 	half := z / 2

@@ -58,7 +58,9 @@ func (b *Backend) ArgReduce(q backend.Queue, least bool, dst, x backend.Array, a
 	return b.reduce(q, name, r, dst, x, func(a int) bool { return a != axis })
 }
 
-func (b *Backend) reduce(q backend.Queue, name string, r reducer, dst, x backend.Array, kept func(axis int) bool) error {
+func (b *Backend) reduce(
+	q backend.Queue, name string, r reducer, dst, x backend.Array, kept func(axis int) bool,
+) error {
 	to, from := out(dst), in(x)
 	if to.length == 0 {
 		return nil

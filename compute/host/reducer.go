@@ -12,8 +12,9 @@ type reducer struct {
 	in, out dtype.DType // what elements are converted to, and what result makes
 	acc     int
 
-	clear  func(acc []byte)            // makes values of nothing
-	line   func(acc, x []byte, at int) // combines all elements of x, the first of which has index at, into the first value
+	clear func(acc []byte) // makes values of nothing
+	// combines all elements of x, the first of which has index at, into the first value
+	line   func(acc, x []byte, at int)
 	lines  func(acc, x []byte, at int) // likewise rows of elements into values: as many as there are in x
 	merge  func(acc, other []byte)     // combines values with those of elements that follow
 	result func(dst, acc []byte)
@@ -123,10 +124,14 @@ func reduceFloat[T float](op backend.ReduceOp, d dtype.DType, n int) (r reducer,
 func reduceAny[T number](op backend.ReduceOp, d dtype.DType) (r reducer, ok bool) {
 	switch op {
 	case backend.Max:
-		return fold[T, T, T]{least[T](), lineMax[T], func(acc, x []T, _ int) { maxOf(acc, acc, x) }, maxOne[T], identity[T]}.
+		return fold[T, T, T]{least[T](), lineMax[T], func(acc, x []T, _ int) {
+			maxOf(acc, acc, x)
+		}, maxOne[T], identity[T]}.
 			reducer(d, d), true
 	case backend.Min:
-		return fold[T, T, T]{greatest[T](), lineMin[T], func(acc, x []T, _ int) { minOf(acc, acc, x) }, minOne[T], identity[T]}.
+		return fold[T, T, T]{greatest[T](), lineMin[T], func(acc, x []T, _ int) {
+			minOf(acc, acc, x)
+		}, minOne[T], identity[T]}.
 			reducer(d, d), true
 	case backend.Any:
 		return logical[T](0).reducer(d, dtype.Bool), true

@@ -41,8 +41,9 @@ func softmax[T float](b *Backend, q backend.Queue, name string, log bool, dst, x
 			s := softmaxTask[T]{
 				x: readerOf(&p, 1, mem[1], from.dtype, d, work), dst: writerOf(&p, 0, mem[0], to.dtype, d, work),
 				log: log, rows: g.rows, columns: g.columns,
-				greatest: viewOf[T](bytesOf(work[2][0][:]))[:width], sums: viewOf[float64](bytesOf(work[3][0][:]))[:width],
-				parts: viewOf[float64](bytesOf(work[3][1][:]))[:width],
+				greatest: viewOf[T](bytesOf(work[2][0][:]))[:width],
+				sums:     viewOf[float64](bytesOf(work[3][0][:]))[:width],
+				parts:    viewOf[float64](bytesOf(work[3][1][:]))[:width],
 			}
 			for ; lo < hi; lo++ {
 				first, column := lo/across*g.rows*g.columns, lo%across*width

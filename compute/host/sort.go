@@ -9,7 +9,9 @@ import (
 )
 
 // Sort sorts lines along axis, stably, by radix.
-func (b *Backend) Sort(q backend.Queue, descending bool, values, indices *backend.Array, x backend.Array, axis int) error {
+func (b *Backend) Sort(
+	q backend.Queue, descending bool, values, indices *backend.Array, x backend.Array, axis int,
+) error {
 	return b.order(q, "sort", descending, values, indices, x, axis)
 }
 

@@ -7,7 +7,8 @@ package host
 const (
 	tileLen = 64
 	tileRow = 512
-	pitch   = tileLen + 8 // from one row of the tile to the next: not a power of two, which would be few sets of the cache
+	// from one row of the tile to the next: not a power of two, which would be few sets of the cache
+	pitch = tileLen + 8
 )
 
 // transposes reports whether operand 1 has its smallest stride along another axis than operand 0, whose stride is 1

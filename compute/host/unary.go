@@ -164,7 +164,8 @@ func functionOf(op backend.UnaryOp) func(float64) float64 {
 	case backend.Sigmoid:
 		return func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	case backend.Gelu:
-		return func(x float64) float64 { return x * (math.Erfc(-x*(1/math.Sqrt2)) / 2) } // halve first, so that the largest x does not overflow
+		// halve first, so that the largest x does not overflow
+		return func(x float64) float64 { return x * (math.Erfc(-x*(1/math.Sqrt2)) / 2) }
 	case backend.GeluTanh:
 		return geluTanh
 	case backend.Silu:

@@ -34,7 +34,8 @@ func vecBinary[T float](op backend.BinaryOp, dst, x, y []T, total int) {
 	}
 	n := len(dst) &^ (vector/size - 1)
 	if n > 0 {
-		vectorized[T](op, unsafe.Pointer(&dst[0]), unsafe.Pointer(&x[:n][0]), unsafe.Pointer(&y[:n][0]), n*size, streaming)
+		vectorized[T](op, unsafe.Pointer(&dst[0]), unsafe.Pointer(&x[:n][0]), unsafe.Pointer(&y[:n][0]), n*size,
+			streaming)
 	}
 	plainBinary(op, dst[n:], x[n:], y[n:])
 }

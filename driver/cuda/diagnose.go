@@ -22,7 +22,8 @@ const wsl = "/dev/dxg"
 
 const (
 	adviceOld       = "install a newer driver; the CUDA toolkit is not needed"
-	adviceContainer = "in a container, give it the GPU (docker run --gpus all, or the NVIDIA device plug-in of Kubernetes)"
+	adviceContainer = "in a container, give it the GPU (docker run --gpus all, or the NVIDIA device plug-in of " +
+		"Kubernetes)"
 )
 
 // missingNodes returns the nodes that do not exist.
@@ -51,8 +52,8 @@ func (c *cudaDriver) adviceLibrary() string {
 // adviceInit returns the advice for a result of cuInit.
 func (c *cudaDriver) adviceInit(r cu.Result) string {
 	if missing := c.missingNodes(); len(missing) > 0 {
-		return strings.Join(missing, " and ") + " are not here: the kernel's driver is not loaded, or this is a container" +
-			" without the device. Load it (nvidia-modprobe -c 0 -u); " + adviceContainer
+		return strings.Join(missing, " and ") + " are not here: the kernel's driver is not loaded, or this is a " +
+			"container without the device. Load it (nvidia-modprobe -c 0 -u); " + adviceContainer
 	}
 	switch r {
 	case cu.NotInitialized: // the result of cuInit in the child of a process that called it
@@ -61,7 +62,8 @@ func (c *cudaDriver) adviceInit(r cu.Result) string {
 	case cu.NoDevice:
 		return "CUDA_VISIBLE_DEVICES may hide the devices; see what nvidia-smi -L lists"
 	case cu.SystemDriverMismatch:
-		return "The driver was updated and the old one is still loaded: restart the machine, or unload and load its modules"
+		return "The driver was updated and the old one is still loaded: restart the machine, or unload and load its " +
+			"modules"
 	case cu.SystemNotReady:
 		return "On machines with NVSwitch the Fabric Manager must run, in the driver's own version (systemctl status" +
 			" nvidia-fabricmanager)"
@@ -83,12 +85,16 @@ func (c *cudaDriver) Diagnose() []driver.Finding {
 		return append(found, c.nodesFinding())
 	}
 	version, r := lib.DriverVersion()
-	f := driver.Finding{What: "the driver's version", Where: "cuDriverGetVersion", Found: "CUDA " + versionText(version)}
+	f := driver.Finding{
+		What: "the driver's version", Where: "cuDriverGetVersion",
+		Found: "CUDA " + versionText(version),
+	}
 	switch {
 	case r != cu.Success:
 		f.Found, f.State, f.Do = lib.Describe(r), driver.Broken, "reinstall the driver"
 	case version < minimum:
-		f.State, f.Do = driver.Broken, fmt.Sprintf("CUDA %s is the oldest that works: %s", versionText(minimum), adviceOld)
+		f.State, f.Do = driver.Broken, fmt.Sprintf("CUDA %s is the oldest that works: %s", versionText(minimum),
+			adviceOld)
 	}
 	found = append(found, f)
 	if missing := lib.Missing(); len(missing) > 0 {

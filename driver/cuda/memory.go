@@ -53,7 +53,8 @@ func (d *device) full(call string, size int64) error {
 	detail := bytesize.Format(size) + " asked for"
 	if free, total, r := d.lib.MemGetInfo(); r == cu.Success {
 		free, total = d.budget.limit(free, total)
-		detail += fmt.Sprintf(", %s of %s left on device %d", bytesize.Format(free), bytesize.Format(total), d.info.Ordinal)
+		detail += fmt.Sprintf(", %s of %s left on device %d", bytesize.Format(free), bytesize.Format(total),
+			d.info.Ordinal)
 	}
 	return &driver.Error{Call: call, Code: driver.ErrNoMemory, Detail: detail}
 }

@@ -81,7 +81,8 @@ func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error 
 					break
 				}
 				err := s.queuePiece(call, &g.areas, a, func() cu.Result {
-					return g.areas.lib.MemcpyDtoHAsync(a.address(0), uint64(src)+uint64(a.start), int64(a.end-a.start), s.handle)
+					return g.areas.lib.MemcpyDtoHAsync(a.address(0), uint64(src)+uint64(a.start), int64(a.end-a.start),
+						s.handle)
 				})
 				if err != nil {
 					return err

@@ -154,7 +154,8 @@ func (p pinned) copyAsync(call string, s *stream, at driver.Pointer, b []byte, q
 		return nil
 	}
 	if !p.d.pinned.has(b) {
-		return invalidError(call, "the %d bytes at %#x are not page-locked memory of this device", len(b), hostAddress(b))
+		return invalidError(call, "the %d bytes at %#x are not page-locked memory of this device", len(b),
+			hostAddress(b))
 	}
 	if err := p.d.reachable(call, at, int64(len(b))); err != nil {
 		return err

@@ -95,11 +95,15 @@ func (e *sharedEvent) Handle() ([]byte, error) {
 }
 
 func (e *sharedEvent) Record(s driver.Stream) error {
-	return e.queue("SharedEvent.Record", s, func(o *stream) cu.Result { return e.d.lib.EventRecord(e.handle, o.handle) })
+	return e.queue("SharedEvent.Record", s, func(o *stream) cu.Result {
+		return e.d.lib.EventRecord(e.handle, o.handle)
+	})
 }
 
 func (e *sharedEvent) Wait(s driver.Stream) error {
-	return e.queue("SharedEvent.Wait", s, func(o *stream) cu.Result { return e.d.lib.StreamWaitEvent(o.handle, e.handle) })
+	return e.queue("SharedEvent.Wait", s, func(o *stream) cu.Result {
+		return e.d.lib.StreamWaitEvent(o.handle, e.handle)
+	})
 }
 
 // queue queues an operation with the event on a stream. It returns an error if the stream captures, because libcuda has
@@ -116,7 +120,8 @@ func (e *sharedEvent) queue(call string, s driver.Stream, do func(*stream) cu.Re
 	defer e.mu.RUnlock()
 	if c, err := o.captured(call); err != nil || c != nil {
 		if err == nil {
-			err = &driver.Error{Call: call, Code: driver.ErrCapturing, Detail: "an event of several processes cannot be captured"}
+			err = &driver.Error{Call: call, Code: driver.ErrCapturing, Detail: "an event of several processes cannot " +
+				"be captured"}
 		}
 		return err
 	}

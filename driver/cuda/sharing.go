@@ -89,7 +89,8 @@ func (s sharing) Import(b []byte) (driver.Pointer, int64, error) {
 	defer t.mu.Unlock()
 	at, r := s.d.lib.IPCOpenMemHandle(h.Driver)
 	if r != cu.Success {
-		return 0, 0, s.refused(call, r, "a block of %s of process %d, if that still has it", bytesize.Format(h.Size), h.Process)
+		return 0, 0, s.refused(call, r, "a block of %s of process %d, if that still has it", bytesize.Format(h.Size),
+			h.Process)
 	}
 	p := driver.Pointer(at)
 	if t.holds == nil {

@@ -109,7 +109,8 @@ func (s *stream) sleep(call string, tick uint64) error {
 	}
 	defer s.release(e)
 	if c != nil {
-		return &driver.Error{Call: call, Code: driver.ErrCapturing, Detail: "it would wait for work that is only recorded"}
+		return &driver.Error{Call: call, Code: driver.ErrCapturing, Detail: "it would wait for work that is only " +
+			"recorded"}
 	}
 	if r := s.d.lib.EventSynchronize(e.handle); r != cu.Success {
 		return s.d.fail(call, r, "tick %d of stream %d", tick, s.id)

@@ -130,11 +130,15 @@ func (m *meter) pinnedCopies() error {
 	if err != nil {
 		return err
 	}
-	err = m.queued("Pinned.CopyInAsync", limit, func(size int64) error { return pinned.CopyInAsync(m.s, p, host[:size]) })
+	err = m.queued("Pinned.CopyInAsync", limit, func(size int64) error {
+		return pinned.CopyInAsync(m.s, p, host[:size])
+	})
 	if err != nil {
 		return err
 	}
-	err = m.queued("Pinned.CopyOutAsync", limit, func(size int64) error { return pinned.CopyOutAsync(m.s, host[:size], p) })
+	err = m.queued("Pinned.CopyOutAsync", limit, func(size int64) error {
+		return pinned.CopyOutAsync(m.s, host[:size], p)
+	})
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,8 @@ func (m *meter) graphs() error {
 	}
 	begin := m.figure("Graphs.Begin", 0, 0)
 	for _, n := range []int{1, 16, 128} {
-		end, launch, closing := m.figure("Graphs.End", 0, n), m.figure("Graph.Launch", 0, n), m.figure("Graph.Close", 0, n)
+		end, launch, closing := m.figure("Graphs.End", 0, n), m.figure("Graph.Launch", 0, n),
+			m.figure("Graph.Close", 0, n)
 		figures := []*figure{end, launch, closing}
 		if n == 1 {
 			figures = append([]*figure{begin}, figures...)

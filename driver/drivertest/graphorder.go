@@ -15,7 +15,8 @@ import (
 func (k *capturer) ordered(want bool, what string, other driver.Stream, m driver.Mark, s driver.Stream) {
 	k.t.Helper()
 	if got, err := k.Ordered(other, m, s); got != want || err != nil {
-		k.t.Errorf("%s: tick %d of stream %d before stream %d: %v, %v; want %v", what, m.Tick, m.Stream, s.ID(), got, err, want)
+		k.t.Errorf("%s: tick %d of stream %d before stream %d: %v, %v; want %v", what, m.Tick, m.Stream, s.ID(), got,
+			err, want)
 	}
 }
 
@@ -148,10 +149,13 @@ func (k *capturer) orderMisuse() {
 	k.t.Helper()
 	m := mustMark(k.t, k.a)
 	for what, call := range map[string]func() error{
-		"Ordered of a nil stream":         func() error { _, err := k.Ordered(nil, m, k.a); return err },
-		"Ordered before a nil stream":     func() error { _, err := k.Ordered(k.a, m, nil); return err },
-		"Ordered of another stream's":     func() error { _, err := k.Ordered(k.b, m, k.a); return err },
-		"Ordered of a mark not yet taken": func() error { _, err := k.Ordered(k.a, driver.Mark{Stream: m.Stream, Tick: 1 << 40}, k.a); return err },
+		"Ordered of a nil stream":     func() error { _, err := k.Ordered(nil, m, k.a); return err },
+		"Ordered before a nil stream": func() error { _, err := k.Ordered(k.a, m, nil); return err },
+		"Ordered of another stream's": func() error { _, err := k.Ordered(k.b, m, k.a); return err },
+		"Ordered of a mark not yet taken": func() error {
+			_, err := k.Ordered(k.a, driver.Mark{Stream: m.Stream, Tick: 1 << 40}, k.a)
+			return err
+		},
 	} {
 		wantPanic(k.t, what, call)
 	}

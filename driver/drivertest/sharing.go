@@ -97,13 +97,19 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		page, err := vm.Create(size)
 		testkit.Must(t, err)
 		if size > 1 {
-			wantRefused(t, "CreateShared of half a granule", func() error { _, err := sharing.CreateShared(size / 2); return err })
+			wantRefused(t, "CreateShared of half a granule", func() error {
+				_, err := sharing.CreateShared(size / 2)
+				return err
+			})
 		}
 		wantRefused(t, "CreateShared of nothing", func() error { _, err := sharing.CreateShared(0); return err })
 		wantPanic(t, "CreateShared(-1)", func() error { _, err := sharing.CreateShared(-size); return err })
 		_, err = sharing.CreateShared(1 << 62)
 		WantErr(t, "CreateShared of 4 EiB", err, driver.ErrNoMemory)
-		wantRefused(t, "ExportPage of an ordinary page", func() error { _, err := sharing.ExportPage(page); return err })
+		wantRefused(t, "ExportPage of an ordinary page", func() error {
+			_, err := sharing.ExportPage(page)
+			return err
+		})
 		testkit.Must(t, vm.Drop(page))
 
 		file, err := os.Create(filepath.Join(t.TempDir(), "file"))

@@ -71,7 +71,9 @@ func testLibraryCall(t *testing.T, open openFunc) {
 		t.Error("a call of another library is work, but a mark after it is the one before it")
 	}
 	bad := errors.New("bad")
-	if err := k.Launch(s, driver.Kernel{Name: "fails", Call: func(uintptr) error { return bad }}); !errors.Is(err, bad) {
+	if err := k.Launch(s, driver.Kernel{Name: "fails", Call: func(uintptr) error {
+		return bad
+	}}); !errors.Is(err, bad) {
 		t.Errorf("Launch of a call that fails: %v, want its error", err)
 	}
 	testkit.Must(t, s.Sync(context.Background()))

@@ -14,7 +14,9 @@ import (
 
 // needsMemory are the kinds whose error is driver.ErrNoMemory if a rule has no code.
 var needsMemory = []intercept.Kind{
-	intercept.Alloc, intercept.NewStream, intercept.Reserve, intercept.Create, intercept.Map, intercept.Load, intercept.AllocHost, intercept.Register, intercept.Stamp, intercept.End, intercept.Import, intercept.CreateShared, intercept.ImportPage,
+	intercept.Alloc, intercept.NewStream, intercept.Reserve, intercept.Create, intercept.Map, intercept.Load,
+	intercept.AllocHost, intercept.Register, intercept.Stamp, intercept.End, intercept.Import, intercept.CreateShared,
+	intercept.ImportPage,
 	intercept.NewEvent, intercept.OpenEvent,
 }
 

@@ -150,7 +150,8 @@ func (c *capture) stop() ([]member, []task) {
 
 func (s *stream) capturingError(call string) error {
 	return &driver.Error{
-		Call: call, Code: driver.ErrCapturing, Detail: fmt.Sprintf("stream %d is part of a capture: end it first", s.id),
+		Call: call, Code: driver.ErrCapturing, Detail: fmt.Sprintf("stream %d is part of a capture: end it first",
+			s.id),
 	}
 }
 

@@ -88,7 +88,8 @@ func nodesFinding() driver.Finding {
 		f.Found = "1"
 	default:
 		f.Found = strconv.Itoa(len(nodes))
-		f.Do = "take memory from one (host:node=0), and bind the program to its processors (numactl --cpunodebind=0) if it measures"
+		f.Do = "take memory from one (host:node=0), and bind the program to its processors (numactl --cpunodebind=0) " +
+			"if it measures"
 	}
 	return f
 }

@@ -71,7 +71,8 @@ func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool
 	}
 	if o.Node == nil {
 		if o.Strict {
-			return fail(driver.ErrInvalid, "strict: from which node alone? None was named, or the system knows of none that is near")
+			return fail(driver.ErrInvalid, "strict: from which node alone? None was named, or the system knows of "+
+				"none that is near")
 		}
 		return placement{}, nil
 	}
@@ -98,7 +99,8 @@ func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool
 		o.Total = total
 		return pl, nil
 	case errors.Is(err, syscall.EINVAL):
-		return fail(driver.ErrInvalid, "node %d is not there, or is kept from this process by a cpuset: the system says: %v",
+		return fail(driver.ErrInvalid, "node %d is not there, or is kept from this process by a cpuset: the system "+
+			"says: %v",
 			pl.node, err)
 	case pl.strict || errors.Is(err, numa.ErrSystem):
 		return fail(driver.ErrUnsupported, "memory of node %d: the system says: %v", pl.node, err)

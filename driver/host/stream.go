@@ -124,7 +124,8 @@ func failure(call string, v any) error {
 	if f, ok := v.(interface{ Addr() uintptr }); ok { // see debug.SetPanicOnFault
 		return &driver.Error{
 			Call: call, Code: ErrFault,
-			Detail: fmt.Sprintf("at %#x: unmapped while work on it was queued, or the machine is out of memory", f.Addr()),
+			Detail: fmt.Sprintf("at %#x: unmapped while work on it was queued, or the machine is out of memory",
+				f.Addr()),
 		}
 	}
 	if v == nil {

@@ -78,7 +78,9 @@ func (d *Device) on(s driver.Stream, k Kind, next func(s driver.Stream) error) e
 
 // wrapped passes a call that makes an object through the hook, and wraps the object. It closes the object if the hook
 // returns an error after the call succeeded.
-func wrapped[T interface{ Close() error }](d *Device, c Call, make func() (T, error), wrap func(T) T) (out T, err error) {
+func wrapped[T interface{ Close() error }](
+	d *Device, c Call, make func() (T, error), wrap func(T) T,
+) (out T, err error) {
 	var made T
 	ok := false
 	err = d.hook(c, func() (err error) {

@@ -73,7 +73,8 @@ const (
 )
 
 var kinds = []Kind{
-	Available, Processes, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
+	Available, Processes, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync,
+	CloseStream,
 	Reserve, Release, Create, Drop, Map, Unmap, Launch, Load, Function, CloseModule,
 	AllocHost, FreeHost, Register, Unregister, CopyInAsync, CopyOutAsync, Stamp, Elapsed, Discard,
 	Begin, End, Capturing, Ordered, LaunchGraph, CloseGraph, CanAccess, Enable, Disable, CopyPeer, Share,

@@ -53,7 +53,8 @@ var callNames = [NumCalls]string{
 	"Available", "Alloc", "Free", "NewStream", "Stream.Close", "Stream.Copy", "Stream.CopyIn", "Stream.CopyOut",
 	"Stream.Fill", "Stream.Mark", "Stream.Reached", "Stream.WaitFor", "Stream.Sync", "VirtualMemory.Reserve",
 	"VirtualMemory.Release", "VirtualMemory.Create", "VirtualMemory.Drop", "VirtualMemory.Map", "VirtualMemory.Unmap",
-	"Kernels.Launch", "Pinned.AllocHost", "Pinned.FreeHost", "Pinned.Register", "Pinned.Unregister", "Pinned.CopyInAsync",
+	"Kernels.Launch", "Pinned.AllocHost", "Pinned.FreeHost", "Pinned.Register", "Pinned.Unregister",
+	"Pinned.CopyInAsync",
 	"Pinned.CopyOutAsync", "Timing.Stamp", "Timing.Elapsed", "Timing.Discard", "Graphs.Begin", "Graphs.End",
 	"Graph.Launch", "Graph.Close",
 }

@@ -158,7 +158,8 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	}
 	b := own.timeline.branch
 	if b == nil || b != b.capture.branches[0] {
-		return nil, d.fail(CallEndCapture, driver.ErrInvalid, fmt.Sprintf("no capture began on stream %d", own.timeline.id))
+		return nil, d.fail(CallEndCapture, driver.ErrInvalid,
+			fmt.Sprintf("no capture began on stream %d", own.timeline.id))
 	}
 	c := b.capture
 	d.charge(CallEndCapture, d.cost(CallEndCapture, int64(len(c.nodes)))-d.cost(CallEndCapture, 0))
@@ -170,8 +171,8 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 		}
 	}
 	if loose != nil {
-		return nil, d.fail(CallEndCapture, driver.ErrInvalid, fmt.Sprintf("the capture failed: stream %d did not wait, at "+
-			"last, for what was drawn in: stream %s", own.timeline.id, strings.Join(loose, ", ")))
+		return nil, d.fail(CallEndCapture, driver.ErrInvalid, fmt.Sprintf("the capture failed: stream %d did not "+
+			"wait, at last, for what was drawn in: stream %s", own.timeline.id, strings.Join(loose, ", ")))
 	}
 	d.lastGraph++
 	d.addToHash(uint64(len(c.nodes)))

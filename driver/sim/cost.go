@@ -73,8 +73,8 @@ func (c Curve) check() error {
 		}
 	}
 	if n := len(c); n > 1 && c[n-1].Cost < c[n-2].Cost {
-		return fmt.Errorf("the last point costs %d ns, less than the %d of the one before: larger sizes would cost less "+
-			"than nothing", c[n-1].Cost, c[n-2].Cost)
+		return fmt.Errorf("the last point costs %d ns, less than the %d of the one before: larger sizes would "+
+			"cost less than nothing", c[n-1].Cost, c[n-2].Cost)
 	}
 	return nil
 }

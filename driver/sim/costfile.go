@@ -100,7 +100,8 @@ func (m *CostModel) WriteTo(w io.Writer) (int64, error) {
 		}
 		b.WriteString("]")
 	}
-	fmt.Fprintf(&b, "\n  },\n  \"map_next_ns\": %d,\n  \"unmap_next_ns\": %d\n}\n", int64(m.MapNext), int64(m.UnmapNext))
+	fmt.Fprintf(&b, "\n  },\n  \"map_next_ns\": %d,\n  \"unmap_next_ns\": %d\n}\n", int64(m.MapNext),
+		int64(m.UnmapNext))
 	n, err := io.WriteString(w, b.String())
 	if err != nil {
 		return int64(n), fmt.Errorf("write a cost model: %w", err)

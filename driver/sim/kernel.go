@@ -70,7 +70,8 @@ func (d *Device) perform(tl *timeline, w *work) {
 		if err != nil {
 			d.addToHash(^uint64(1))
 			tl.err = join(tl.err, &driver.Error{
-				Call: CallLaunch.String(), Code: err, Detail: fmt.Sprintf("kernel %q on stream %d", w.kernel.Name, tl.id),
+				Call: CallLaunch.String(), Code: err, Detail: fmt.Sprintf("kernel %q on stream %d", w.kernel.Name,
+					tl.id),
 			})
 		}
 	}
@@ -167,7 +168,8 @@ func (v *view) undeclared(r driver.Range, at uint64, write bool) error {
 	err := &AccessError{
 		Kind: Undeclared,
 		Access: Access{
-			Seq: v.w.seq, Stream: v.tl.id, Tick: v.tl.done, Call: CallLaunch, Kernel: v.w.kernel.Name, Write: write, Range: r,
+			Seq: v.w.seq, Stream: v.tl.id, Tick: v.tl.done, Call: CallLaunch, Kernel: v.w.kernel.Name, Write: write,
+			Range: r,
 			Graph: v.w.graph, Node: v.w.node,
 		},
 		Detail: fmt.Sprintf("of %#x the kernel did not say so: %s", at, what),

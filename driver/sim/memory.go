@@ -162,7 +162,8 @@ func (d *Device) resolve(pieces []piece, r driver.Range) ([]piece, AccessKind, s
 	for p := mappings.from(start); at < end; p = mappings.next(p) {
 		if !mappings.valid(p) || mappings.at(p).start > at {
 			if at == reserved.end() {
-				return pieces, OutOfBounds, fmt.Sprintf("the reservation [%#x, +%d) ends before", reserved.start, reserved.size)
+				return pieces, OutOfBounds, fmt.Sprintf("the reservation [%#x, +%d) ends before", reserved.start,
+					reserved.size)
 			}
 			return pieces, NotMapped, fmt.Sprintf("no page is mapped at %#x", at)
 		}

@@ -107,8 +107,8 @@ func (o *Options) set(name, value string, given bool) error {
 		if key, after, ok := strings.Cut(name, ":"); ok && scratch.set(key, after, true) == nil {
 			return fmt.Errorf("unknown setting %q; write %s=%s, with an equals sign", name, key, after)
 		}
-		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, pinned, ordinal, cost, random, "+
-			"held, unchecked, reportonly or novm", name)
+		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, pinned, ordinal, "+
+			"cost, random, held, unchecked, reportonly or novm", name)
 	}
 	if err != nil {
 		return fmt.Errorf("setting %s=%s: %w", name, value, err)

@@ -53,7 +53,8 @@ func (d *Device) regions() (all []*region) {
 func (d *Device) roomToPin(c Call, size int64) error {
 	if free := d.opts.Pinned - d.locked; size > free {
 		return d.fail(c, driver.ErrNoMemory,
-			fmt.Sprintf("%d bytes of host memory asked for, %d of %d may still be page-locked", size, free, d.opts.Pinned))
+			fmt.Sprintf("%d bytes of host memory asked for, %d of %d may still be page-locked", size, free,
+				d.opts.Pinned))
 	}
 	return nil
 }
@@ -141,8 +142,8 @@ func (p pinned) unpin(c Call, b []byte, registered bool) (*region, error) {
 	}
 	e := d.pinned.at(at)
 	if e.start != start || e.size != uint64(size) || e.value.registered != registered {
-		return nil, d.fail(c, driver.ErrInvalid, fmt.Sprintf("the %d bytes are not the whole of what one call page-locked, "+
-			"or of another kind of call", size))
+		return nil, d.fail(c, driver.ErrInvalid, fmt.Sprintf("the %d bytes are not the whole of what one call "+
+			"page-locked, or of another kind of call", size))
 	}
 	r := e.value
 	d.waited(c, d.syncAll())
@@ -187,7 +188,8 @@ func (p pinned) copy(c Call, s driver.Stream, there driver.Pointer, here []byte)
 // wantPinned fails unless b is page-locked. No bytes always are.
 func (d *Device) wantPinned(c Call, b []byte) error {
 	if len(b) > 0 && !d.isPinned(b) {
-		return d.fail(c, driver.ErrInvalid, fmt.Sprintf("the %d bytes are not page-locked memory of this device", len(b)))
+		return d.fail(c, driver.ErrInvalid, fmt.Sprintf("the %d bytes are not page-locked memory of this device",
+			len(b)))
 	}
 	return nil
 }

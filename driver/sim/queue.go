@@ -254,7 +254,8 @@ func (d *Device) Complete(m driver.Mark) {
 	defer d.mu.Unlock()
 	tl := d.timelineFor(m.Stream)
 	if m.Tick > tl.queued {
-		panic(fmt.Sprintf("driver/sim: Complete of a mark at tick %d of stream %d, which is at %d", m.Tick, tl.id, tl.queued))
+		panic(fmt.Sprintf("driver/sim: Complete of a mark at tick %d of stream %d, which is at %d", m.Tick, tl.id,
+			tl.queued))
 	}
 	d.drain(tl, m.Tick)
 }

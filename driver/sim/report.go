@@ -64,8 +64,8 @@ type RaceError struct {
 }
 
 func (e *RaceError) Error() string {
-	return fmt.Sprintf("race on [%#x, +%d): %v does not come after %v; order them with Mark and WaitFor, or wait for the "+
-		"first with Sync", uint64(e.Range.Ptr), e.Range.Size, &e.Second, &e.First)
+	return fmt.Sprintf("race on [%#x, +%d): %v does not come after %v; order them with Mark and WaitFor, or wait "+
+		"for the first with Sync", uint64(e.Range.Ptr), e.Range.Size, &e.Second, &e.First)
 }
 
 // An AccessError is an access to memory that does not exist, or that a kernel had not declared. It matches

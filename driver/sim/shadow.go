@@ -118,7 +118,10 @@ func races(tl *timeline, a *Access, pieces []piece) (found []*RaceError) {
 				}
 				lo, hi := max(e.start, p.off), min(e.end(), end)
 				found = append(found, &RaceError{
-					First: *b, Second: *a, Range: driver.Range{Ptr: driver.Pointer(p.at + lo - p.off), Size: int64(hi - lo)},
+					First: *b, Second: *a, Range: driver.Range{
+						Ptr:  driver.Pointer(p.at + lo - p.off),
+						Size: int64(hi - lo),
+					},
 				})
 			}
 		}

@@ -31,7 +31,8 @@ func main() {
 			fmt.Println(err) // lists the free memory, what prevents its use, and the remedies
 			break
 		}
-		fmt.Printf("%d MiB at %#x, %d MiB reserved\n", block.Size>>20, block.Ptr, a.Stats().ReservedBytes.All.Current>>20)
+		fmt.Printf("%d MiB at %#x, %d MiB reserved\n", block.Size>>20, block.Ptr,
+			a.Stats().ReservedBytes.All.Current>>20)
 		a.Free(block) // immediately: by the stream's order queued work may still use the block
 	}
 }

@@ -53,7 +53,9 @@ func (n *network) forward(p *tensor.Place, x *tensor.Tensor) (h, y *tensor.Tenso
 
 // backward returns the mean cross-entropy of softmax(y) for labels, uint8[m], and its gradients with respect to the
 // parameters.
-func (n *network) backward(p *tensor.Place, x, h, y, labels *tensor.Tensor) (loss *tensor.Tensor, gradients []*tensor.Tensor) {
+func (n *network) backward(
+	p *tensor.Place, x, h, y, labels *tensor.Tensor,
+) (loss *tensor.Tensor, gradients []*tensor.Tensor) {
 	m := x.Dim(0)
 	digits := try.Of(compute.Arange(p, dtype.Uint8, 0, classes, 1))
 	right := try.Of(compute.Equal(p, try.Of(labels.Unsqueeze(1)), digits)) // one-hot, bool[m classes]

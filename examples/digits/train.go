@@ -48,7 +48,9 @@ type trainer struct {
 
 // train trains a network on the session's device, which is one of comm's ranks or the only one. Rank 0 tests the
 // network and reports.
-func train(ctx context.Context, s *engine.Session, comm *collective.Communicator, o options, w io.Writer) (r result, err error) {
+func train(
+	ctx context.Context, s *engine.Session, comm *collective.Communicator, o options, w io.Writer,
+) (r result, err error) {
 	defer try.Catch(&err)
 	t := newTrainer(s, comm, o.seed)
 	for epoch := 1; epoch <= o.epochs; epoch++ {

@@ -80,7 +80,8 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("transformer", flag.ExitOnError)
-	flags.StringVar(&o.file, "file", "examples/transformer/data/block.safetensors", "file with the weights, the input and the expected output")
+	flags.StringVar(&o.file, "file", "examples/transformer/data/block.safetensors", "file with the weights, the "+
+		"input and the expected output")
 	flags.StringVar(&o.device, "device", "host", `device, "host" or "cuda:0"`)
 	flags.StringVar(&o.dtype, "type", "", "float32 or bfloat16; default: bfloat16 on GPUs and float32 elsewhere")
 	flags.Int64Var(&o.limit, "limit", 0, "memory limit in bytes; 0 is the default of the type")

@@ -176,7 +176,8 @@ func WriteCSV(w io.Writer, buffers []Buffer, offsets []int64) error {
 	}
 	_ = rows.Write(row) // the writer keeps its first error for the end
 	for i, b := range buffers {
-		row = append(row[:0], b.ID, strconv.FormatInt(b.Lower, 10), strconv.FormatInt(b.Upper, 10), strconv.FormatInt(b.Size, 10))
+		row = append(row[:0], b.ID, strconv.FormatInt(b.Lower, 10), strconv.FormatInt(b.Upper, 10),
+			strconv.FormatInt(b.Size, 10))
 		if offsets != nil {
 			row = append(row, strconv.FormatInt(offsets[i], 10))
 		}

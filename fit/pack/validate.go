@@ -25,7 +25,8 @@ func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 			return 0, fmt.Errorf("pack: buffer %q (%d): %w", b.ID, i, err)
 		}
 		if offsets[i] < 0 || offsets[i] > math.MaxInt64-b.Size {
-			return 0, fmt.Errorf("pack: buffer %q (%d): offset %d with size %d: want both ends in [0, 2^63)", b.ID, i, offsets[i], b.Size)
+			return 0, fmt.Errorf("pack: buffer %q (%d): offset %d with size %d: want both ends in [0, 2^63)", b.ID, i,
+				offsets[i], b.Size)
 		}
 		height = max(height, offsets[i]+b.Size)
 		begins[i] = i
@@ -33,7 +34,9 @@ func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 	ends, byOffset := slices.Clone(begins), slices.Clone(begins)
 	slices.SortFunc(begins, func(x, y int) int { return cmp.Compare(buffers[x].Lower, buffers[y].Lower) })
 	slices.SortFunc(ends, func(x, y int) int { return cmp.Compare(buffers[x].Upper, buffers[y].Upper) })
-	slices.SortFunc(byOffset, func(x, y int) int { return cmp.Or(cmp.Compare(offsets[x], offsets[y]), cmp.Compare(x, y)) })
+	slices.SortFunc(byOffset, func(x, y int) int {
+		return cmp.Or(cmp.Compare(offsets[x], offsets[y]), cmp.Compare(x, y))
+	})
 	place := make([]int, len(buffers)) // in byOffset
 	for at, i := range byOffset {
 		place[i] = at

@@ -43,7 +43,8 @@ func Parse(pkg, text string, large int64, set func(key string, v Value) (unused 
 		p.key, p.tokens = p.tokens[0], p.tokens[1:]
 		read := readers[p.key.text]
 		if read == nil {
-			return nil, fmt.Errorf("%s: settings, at %d: unknown key %q; %s", pkg, p.key.at, p.key.text, hint(p.key.text))
+			return nil, fmt.Errorf("%s: settings, at %d: unknown key %q; %s", pkg, p.key.at, p.key.text,
+				hint(p.key.text))
 		}
 		if err := p.delimiter(":"); err != nil {
 			return nil, err

@@ -157,7 +157,8 @@ func (p *parser) reserve() (Reserve, error) {
 	}
 	f, err := strconv.ParseFloat(digits, 64)
 	if err != nil || !(f > 0) || strings.Trim(digits, "0123456789.eE+-") != "" {
-		p.note("%s is ignored, as by PyTorch: want a part of the device's memory, such as 0.5, or GiB, such as 40G", t.text)
+		p.note("%s is ignored, as by PyTorch: want a part of the device's memory, such as 0.5, or GiB, such as 40G",
+			t.text)
 		return Reserve{}, nil
 	}
 	if !gibibytes {

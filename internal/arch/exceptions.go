@@ -25,7 +25,8 @@ var exceptions = []exception{
 	{"drivers", "engine", "driver/cuda", "Open takes the best device of the machine"},
 	{"drivers", "engine", "driver/host", "the host is the best device where there is no GPU"},
 	{"output", "engine", "log/slog", "Config.Log is the caller's, and receives only what Session.WithDebug requests"},
-	{"determinism", "internal/testkit", "crypto/rand.Read", "new seeds for random tests, which print them when they fail"},
+	{"determinism", "internal/testkit", "crypto/rand.Read", "new seeds for random tests, which print them when " +
+		"they fail"},
 	{"determinism", "collective", "time.NewTicker", "the interval of checks for a transport's errors"},
 	{"determinism", "collective/internal/nccl", "time.NewTicker", "the interval of queries to NCCL"},
 	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "the time limit for missing and silent ranks"},

@@ -99,7 +99,8 @@ func checkDrivers(m *Module) []Problem {
 		f.Imports(func(importPath, _ string, pos token.Pos) {
 			to, ours := m.within(importPath)
 			ownPart := inTree(to, f.Package)
-			if ours && !ownPart && strings.HasPrefix(to, "driver/") && to != "driver/intercept" && !m.allowed("drivers", f.Package, to) {
+			if ours && !ownPart && strings.HasPrefix(to, "driver/") && to != "driver/intercept" &&
+				!m.allowed("drivers", f.Package, to) {
 				problems = append(problems, Problem{
 					"drivers", f.Pos(pos), fmt.Sprintf(
 						"%s may not import %s: programs, examples and tests choose the driver", f.Package, to,

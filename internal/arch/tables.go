@@ -203,7 +203,8 @@ func checkBehaviours(m *Module) []Problem {
 	}
 	for number, s := range state {
 		if s == "covered" && !tested[number] {
-			report(behavioursFile, "behaviour %s is said to be covered, but no test is named TestBehaviour%[1]s...", number)
+			report(behavioursFile, "behaviour %s is said to be covered, but no test is named TestBehaviour%[1]s...",
+				number)
 		}
 	}
 	return problems

@@ -59,7 +59,8 @@ func Parse(s string) (int64, error) {
 			return int64(value * u.bytes), nil
 		}
 	}
-	return 0, fmt.Errorf("size %q: unknown unit %q; use B, KiB, MiB, GiB, TiB (or k, m, g, t), or KB, MB, GB, TB", s, suffix)
+	return 0, fmt.Errorf("size %q: unknown unit %q; use B, KiB, MiB, GiB, TiB (or k, m, g, t), or KB, MB, GB, TB", s,
+		suffix)
 }
 
 func tooLarge(s string) error {

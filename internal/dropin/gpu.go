@@ -83,8 +83,8 @@ func (g *gpu) stream(handle uintptr) (driver.Stream, error) {
 
 func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
 	if handle == perThreadStream {
-		return nil, fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with a handle "+
-			"of its own", ErrInvalid)
+		return nil, fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with "+
+			"a handle of its own", ErrInvalid)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

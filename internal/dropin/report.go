@@ -159,7 +159,8 @@ func (g *gpu) observe() error {
 	case !ok && fn == nil:
 		return nil
 	case !ok:
-		return fmt.Errorf("ashlar: the backend %s reports no events: %w", g.process.settings.backend, driver.ErrUnsupported)
+		return fmt.Errorf("ashlar: the backend %s reports no events: %w", g.process.settings.backend,
+			driver.ErrUnsupported)
 	case fn == nil:
 		o.Observe(nil)
 	default:

@@ -77,7 +77,8 @@ func parse(path, text string, unfinished bool) (*script, error) {
 		case c.Line == 0:
 			return nil, fmt.Errorf("%s:%d: %q without commands above it", path, at+1, separator)
 		case at == len(lines) && !unfinished:
-			return nil, fmt.Errorf("%s:%d: commands without %q and output (-update writes them)", path, c.Line, separator)
+			return nil, fmt.Errorf("%s:%d: commands without %q and output (-update writes them)", path, c.Line,
+				separator)
 		}
 		var ok bool
 		if c.Expected, at, ok = expected(lines, at); !ok {

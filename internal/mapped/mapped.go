@@ -86,7 +86,8 @@ func Open(path string, limit int64, judge func(start []byte) error) (*File, erro
 // mapWhole maps the file, if it can be: else the error matches errors.ErrUnsupported.
 func (m *File) mapWhole(f *os.File, path string, size int64) (err error) {
 	if size > math.MaxInt {
-		return &os.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes are more than the addresses of this machine", size)}
+		return &os.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes are more than the addresses of this "+
+			"machine", size)}
 	}
 	m.bytes, err = mapFile(f, int(size))
 	m.mapped = err == nil
@@ -146,7 +147,8 @@ func Populate(b []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault, ok := recover().(interface{ Addr() uintptr }); ok {
-			err = fmt.Errorf("mapped: the page at %#x could not be read: the disk failed, or the file was truncated", fault.Addr())
+			err = fmt.Errorf("mapped: the page at %#x could not be read: the disk failed, or the file was truncated",
+				fault.Addr())
 		}
 	}()
 	var sum byte

@@ -50,8 +50,8 @@ func Where(b []byte) ([]int, error) {
 	for i := range pages {
 		pages[i] = uintptr(unsafe.Pointer(unsafe.SliceData(b))) + uintptr(i*size)
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_MOVE_PAGES, 0, uintptr(n), uintptr(unsafe.Pointer(unsafe.SliceData(pages))), 0,
-		uintptr(unsafe.Pointer(unsafe.SliceData(status))), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_MOVE_PAGES, 0, uintptr(n), uintptr(unsafe.Pointer(unsafe.SliceData(pages))),
+		0, uintptr(unsafe.Pointer(unsafe.SliceData(status))), 0)
 	if errno != 0 {
 		return nil, fmt.Errorf("move_pages: %w", errno)
 	}

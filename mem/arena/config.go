@@ -58,7 +58,8 @@ func ParseConfig(text string) (Config, error) {
 	var c Config
 	err := settings.Parse(text,
 		settings.Size("size", &c.Size), settings.Size("round", &c.Round), settings.Size("limit", &c.Limit),
-		settings.Size("page", &c.Page), settings.Size("bounce", &c.Bounce), settings.Switch("compact", "off", &c.NoCompact))
+		settings.Size("page", &c.Page), settings.Size("bounce", &c.Bounce),
+		settings.Switch("compact", "off", &c.NoCompact))
 	if err != nil {
 		return Config{}, fmt.Errorf("arena: %w", err)
 	}
@@ -69,7 +70,8 @@ func ParseConfig(text string) (Config, error) {
 func (c Config) complete(dev driver.Device) (Config, error) {
 	c.Round = cmp.Or(c.Round, grain)
 	if c.Round < 0 || c.Round%grain != 0 || c.Round > maxSize {
-		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d, at most %s", c.Round, grain, bytesize.Exact(maxSize))
+		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d, at most %s", c.Round, grain,
+			bytesize.Exact(maxSize))
 	}
 	for _, s := range []struct {
 		name string
@@ -97,7 +99,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		c.Size = c.Size / c.Round * c.Round
 	}
 	if c.Size < c.Round {
-		return c, fmt.Errorf("arena: a region of %s: want at least one block, of %s", bytesize.Exact(c.Size), bytesize.Exact(c.Round))
+		return c, fmt.Errorf("arena: a region of %s: want at least one block, of %s", bytesize.Exact(c.Size),
+			bytesize.Exact(c.Round))
 	}
 	return c, nil
 }

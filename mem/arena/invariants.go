@@ -64,9 +64,12 @@ func (a *Arena) check() error {
 	case at != a.hi:
 		return fmt.Errorf("arena: blocks and holes end at %d: want %d", at, a.hi)
 	case inOrder != int64(len(a.order)) || blocks != int64(len(a.blocks)-len(a.unused)):
-		return fmt.Errorf("arena: %d records in order of %d, %d of %d less %d", inOrder, len(a.order), blocks, len(a.blocks), len(a.unused))
-	case n.Allocation.All.Current != blocks || n.AllocatedBytes.All.Current != bytes || n.RequestedBytes.All.Current != asked:
-		return fmt.Errorf("arena: %d blocks of %d bytes, %d asked for; the statistics are %+v", blocks, bytes, asked, *n)
+		return fmt.Errorf("arena: %d records in order of %d, %d of %d less %d", inOrder, len(a.order), blocks,
+			len(a.blocks), len(a.unused))
+	case n.Allocation.All.Current != blocks || n.AllocatedBytes.All.Current != bytes ||
+		n.RequestedBytes.All.Current != asked:
+		return fmt.Errorf("arena: %d blocks of %d bytes, %d asked for; the statistics are %+v", blocks, bytes, asked,
+			*n)
 	case a.backed > n.ReservedBytes.All.Current:
 		return fmt.Errorf("arena: %d bytes backed, %d reserved", a.backed, n.ReservedBytes.All.Current)
 	}

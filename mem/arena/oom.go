@@ -134,11 +134,13 @@ func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64
 		add("a request without NoRetry", "free memory in pieces comes to %s, for blocks that may be moved", free)
 	case fits && a.pins > 0:
 		if n := hope(); n >= short.size {
-			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.pins, mem.FormatSize(n))
+			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.pins,
+				mem.FormatSize(n))
 		}
 	case fits && errors.Is(short.cause, driver.ErrCapturing):
 		if n := hope(); n >= short.size {
-			add("Compact before the capture", "nothing is moved on a stream that captures; blocks moved together leave a hole of %s",
+			add("Compact before the capture", "nothing is moved on a stream that captures; blocks moved together "+
+				"leave a hole of %s",
 				mem.FormatSize(n))
 		}
 	case fits && len(e.Pinning) > 0:

@@ -81,7 +81,8 @@ func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 		m := region.Move{To: a.pointer(s.to), From: a.pointer(r.at), Size: r.size}
 		if n := len(moves); n > 0 {
 			last := &moves[n-1]
-			if uint64(last.To)+uint64(last.Size) == uint64(m.To) && uint64(last.From)+uint64(last.Size) == uint64(m.From) {
+			if uint64(last.To)+uint64(last.Size) == uint64(m.To) &&
+				uint64(last.From)+uint64(last.Size) == uint64(m.From) {
 				last.Size += m.Size
 				blocks[n-1]++
 				continue

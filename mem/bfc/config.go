@@ -105,7 +105,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	case !(c.Fragmentation >= 0 && c.Fragmentation <= 1): // NaN too
 		return c, fmt.Errorf("bfc: fragmentation is %v: want 0 to 1", c.Fragmentation)
 	case c.Virtual && dev.VirtualMemory() == nil:
-		return c, &driver.Error{Call: "VirtualMemory", Code: driver.ErrUnsupported, Detail: "bfc: virtual=on wants a device with virtual memory"}
+		return c, &driver.Error{Call: "VirtualMemory", Code: driver.ErrUnsupported, Detail: "bfc: virtual=on wants a " +
+			"device with virtual memory"}
 	}
 	c.Name = cmp.Or(c.Name, "bfc")
 	if c.Limit == 0 {
@@ -127,7 +128,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	case c.Initial < 0 || c.Initial%multiple != 0:
 		return c, fmt.Errorf("bfc: initial is %d bytes: want a multiple of %s", c.Initial, bytesize.Exact(multiple))
 	case c.Initial > c.Limit:
-		return c, fmt.Errorf("bfc: initial is %s, more than the limit of %s", bytesize.Exact(c.Initial), bytesize.Exact(c.Limit))
+		return c, fmt.Errorf("bfc: initial is %s, more than the limit of %s", bytesize.Exact(c.Initial),
+			bytesize.Exact(c.Limit))
 	}
 	return c, nil
 }

@@ -110,7 +110,8 @@ func (a *Allocator) dump(w io.Writer) {
 	if a.refused > 0 {
 		bin := binOf(a.refused)
 		fmt.Fprintf(w, "refused last: %d bytes, bin %s\n", a.refused, bytesize.Exact(binSize(bin)))
-		for n := a.bins.lowerBound(a.blocks, binSize(bin), 0); n != 0; n = a.bins.lowerBound(a.blocks, a.blocks[n].size, a.blocks[n].ptr+1) {
+		for n := a.bins.lowerBound(a.blocks, binSize(bin), 0); n != 0; n = a.bins.lowerBound(a.blocks, a.blocks[n].size,
+			a.blocks[n].ptr+1) {
 			if binOf(a.blocks[n].size) > bin {
 				break
 			}

@@ -34,12 +34,14 @@ func (a *Allocator) check() error {
 	var end driver.Pointer
 	for _, s := range a.segments {
 		if s.ptr < end || s.size <= 0 || s.size%unit != 0 {
-			return fmt.Errorf("bfc: segment %#x of %d bytes, after one that ends at %#x", uint64(s.ptr), s.size, uint64(end))
+			return fmt.Errorf("bfc: segment %#x of %d bytes, after one that ends at %#x", uint64(s.ptr), s.size,
+				uint64(end))
 		}
 		at, before := s.ptr, ref(0)
 		for n := s.first; n != 0; before, n = n, a.blocks[n].next {
 			r := &a.blocks[n]
-			if r.ptr != at || r.size <= 0 || r.size%unit != 0 || r.prev != before || r.state == none || r.requested > r.size && r.state == live {
+			if r.ptr != at || r.size <= 0 || r.size%unit != 0 || r.prev != before || r.state == none ||
+				r.requested > r.size && r.state == live {
 				return fmt.Errorf("bfc: record %d, at %#x after %d: %+v", n, uint64(at), before, *r)
 			}
 			at += driver.Pointer(r.size)
@@ -59,18 +61,23 @@ func (a *Allocator) check() error {
 			}
 		}
 		if end = s.ptr + driver.Pointer(s.size); at != end {
-			return fmt.Errorf("bfc: the blocks of segment %#x end at %#x, it at %#x", uint64(s.ptr), uint64(at), uint64(end))
+			return fmt.Errorf("bfc: the blocks of segment %#x end at %#x, it at %#x", uint64(s.ptr), uint64(at),
+				uint64(end))
 		}
 		reserved += s.size
 	}
 	n := &a.stats
 	switch {
-	case n.Allocation.All.Current != blocks || n.AllocatedBytes.All.Current != bytes || n.RequestedBytes.All.Current != asked:
+	case n.Allocation.All.Current != blocks || n.AllocatedBytes.All.Current != bytes ||
+		n.RequestedBytes.All.Current != asked:
 		return fmt.Errorf("bfc: %d blocks of %d bytes, %d asked for; the statistics are %+v", blocks, bytes, asked, *n)
-	case n.InactiveSplit.All.Current != shared || n.InactiveSplitBytes.All.Current != sharedBytes || n.ReservedBytes.All.Current != reserved:
-		return fmt.Errorf("bfc: %d free blocks of %d bytes share segments of %d; the statistics are %+v", shared, sharedBytes, reserved, *n)
+	case n.InactiveSplit.All.Current != shared || n.InactiveSplitBytes.All.Current != sharedBytes ||
+		n.ReservedBytes.All.Current != reserved:
+		return fmt.Errorf("bfc: %d free blocks of %d bytes share segments of %d; the statistics are %+v", shared,
+			sharedBytes, reserved, *n)
 	case blocks+loose+1 != int64(len(a.blocks)-len(a.unused)):
-		return fmt.Errorf("bfc: %d blocks and %d free, in %d records less %d", blocks, loose, len(a.blocks), len(a.unused))
+		return fmt.Errorf("bfc: %d blocks and %d free, in %d records less %d", blocks, loose, len(a.blocks),
+			len(a.unused))
 	case reserved > a.cfg.Limit:
 		return fmt.Errorf("bfc: %d bytes in segments, the limit is %d", reserved, a.cfg.Limit)
 	}

@@ -39,7 +39,10 @@ func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
 		}
 	}
 	if blocks > 0 {
-		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: e.Reserved - e.Allocated, Blocks: blocks, Largest: e.LargestFree}}
+		e.Cached = []mem.CachedMemory{{
+			Stream: e.Stream, Bytes: e.Reserved - e.Allocated, Blocks: blocks,
+			Largest: e.LargestFree,
+		}}
 	}
 	unused := a.describePinning(e)
 	a.describeRemedies(e, w, unused)

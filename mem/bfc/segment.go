@@ -109,7 +109,9 @@ func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 // insertSegment makes a free block of memory from the device.
 func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 	n := a.newBlock(ptr, size)
-	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int { return cmp.Compare(s.ptr, ptr) })
+	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int {
+		return cmp.Compare(s.ptr, ptr)
+	})
 	if a.pages != nil && len(a.segments) > 0 {
 		seg := &a.segments[0]
 		seg.size += size

@@ -88,7 +88,9 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 }
 
 // ExportPages implements mem.PageExporter. Without Config.Virtual there are no pages.
-func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+func (a *Allocator) ExportPages(
+	p driver.Pointer, size int64,
+) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if a.pages != nil {
 		base, pages, err = a.pages.vm.Export(p, size)
 	}

@@ -16,10 +16,11 @@ type block struct {
 	requestedLow  uint32 // low bits of the last user's requested bytes, kept while free, as in PyTorch
 	prev, next    blockRef
 	requestedHigh uint16 // the bits of requested above 32
-	gen           uint16 // number of times the block was allocated, part of the tag: detects stale blocks, up to 65,536 allocations later
-	pool          uint16 // index into shard.pools
-	state         blockState
-	expandable    bool // in an expandable segment
+	// number of times the block was allocated, part of the tag: detects stale blocks, up to 65,536 allocations later
+	gen        uint16
+	pool       uint16 // index into shard.pools
+	state      blockState
+	expandable bool // in an expandable segment
 }
 
 // A coldBlock holds the fields of a block that only slow paths use.

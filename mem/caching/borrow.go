@@ -29,7 +29,8 @@ func (a *Allocator) borrow(r *request) bool {
 func (p *shardPool) addBorrowed(tag uint64) {
 	if len(p.borrowedTags) == cap(p.borrowedTags) {
 		p.forgetReturned()
-		p.borrowedTags = slices.Grow(p.borrowedTags, len(p.borrowedTags)+1) // doubles, so that forgetReturned is called rarely
+		// doubles, so that forgetReturned is called rarely
+		p.borrowedTags = slices.Grow(p.borrowedTags, len(p.borrowedTags)+1)
 	}
 	p.borrowedTags = append(p.borrowedTags, tag)
 }

@@ -96,7 +96,8 @@ func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
 	for _, f := range pp.blockPools {
 		for _, p := range a.poolsOf(f) {
 			if blk := p.firstBorrowed(); blk != nil {
-				return nil, fmt.Errorf("the block at %#x was borrowed by the default pool: %w", blk.ptr, driver.ErrNotReady)
+				return nil, fmt.Errorf("the block at %#x was borrowed by the default pool: %w", blk.ptr,
+					driver.ErrNotReady)
 			}
 		}
 	}
@@ -115,7 +116,8 @@ func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
 			for b := range r.blocks() {
 				blk := sh.slab.at(b)
 				if blk.state == statePending {
-					return nil, fmt.Errorf("the block at %#x was freed but waits for other streams: %w", blk.ptr, driver.ErrNotReady)
+					return nil, fmt.Errorf("the block at %#x was freed but waits for other streams: %w", blk.ptr,
+						driver.ErrNotReady)
 				}
 				r.size += blk.size()
 			}

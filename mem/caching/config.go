@@ -72,15 +72,19 @@ const defaultLargeSegment = 20 << 20
 // Validate returns an error that names the first wrong setting, or nil.
 func (c *Config) Validate() error {
 	switch {
-	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize >= maxBlockSize || c.LargeSegmentSize%minBlockSize != 0:
-		return fmt.Errorf("caching: large segment size %d: want a multiple of 512 bytes, more than 10 MiB and less than 2 TiB",
+	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize >= maxBlockSize ||
+		c.LargeSegmentSize%minBlockSize != 0:
+		return fmt.Errorf("caching: large segment size %d: want a multiple of 512 bytes, more than 10 MiB and less "+
+			"than 2 TiB",
 			c.LargeSegmentSize)
 	case c.MaxSplitSize < c.LargeSegmentSize:
-		return fmt.Errorf("caching: max split size %d: want at least the large segment size, %d", c.MaxSplitSize, c.LargeSegmentSize)
+		return fmt.Errorf("caching: max split size %d: want at least the large segment size, %d", c.MaxSplitSize,
+			c.LargeSegmentSize)
 	case c.MaxNonSplitRounding < 0:
 		return fmt.Errorf("caching: max non-split rounding %d: want at least 0", c.MaxNonSplitRounding)
 	case !(c.GarbageCollectionThreshold >= 0 && c.GarbageCollectionThreshold < 1):
-		return fmt.Errorf("caching: garbage collection threshold %v: want it in (0, 1), or 0 for none", c.GarbageCollectionThreshold)
+		return fmt.Errorf("caching: garbage collection threshold %v: want it in (0, 1), or 0 for none",
+			c.GarbageCollectionThreshold)
 	case !(c.MemoryFraction >= 0 && c.MemoryFraction <= 1):
 		return fmt.Errorf("caching: memory fraction %v: want it in [0, 1]", c.MemoryFraction)
 	case c.Limit < 0:
@@ -133,7 +137,8 @@ func (a *Allocator) update(change func(*Config) error) error {
 		}
 	}
 	if g := info.Granularity; cfg.ExpandableSegments && (cfg.LargeSegmentSize%g != 0 || smallBuffer%g != 0) {
-		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity of %s, %d",
+		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity "+
+			"of %s, %d",
 			cfg.LargeSegmentSize, info.Name, g)
 	}
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, cfg.LargeSegmentSize)

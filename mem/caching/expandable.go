@@ -253,7 +253,8 @@ func (a *Allocator) releaseReservations(p *shardPool) error {
 		segment := sh.slab.coldAt(ref).segment
 		ex := sh.expandables[segment]
 		if err := a.vm.Release(ex.base, ex.size); err != nil {
-			failures = append(failures, fmt.Errorf("caching: release %d bytes of addresses at %#x: %w", ex.size, ex.base, err))
+			failures = append(failures, fmt.Errorf("caching: release %d bytes of addresses at %#x: %w", ex.size,
+				ex.base, err))
 			i++
 			continue
 		}
@@ -277,7 +278,9 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 }
 
 // ExportPages implements mem.PageExporter, for blocks of expandable segments (PyTorch's shareIpcHandle).
-func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+func (a *Allocator) ExportPages(
+	p driver.Pointer, size int64,
+) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if a.vm != nil {
 		base, pages, err = a.vm.Export(p, size)
 	}

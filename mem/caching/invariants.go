@@ -104,7 +104,8 @@ func (sh *shard) check() error {
 			continue
 		}
 		if p.free.n != free[i] || len(p.unmapped) != unmapped[i] {
-			return fmt.Errorf("caching: stream %d, pool %d: %d blocks are free and %d unmapped, but the sets hold %d and %d",
+			return fmt.Errorf("caching: stream %d, pool %d: %d blocks are free and %d unmapped, but the sets hold "+
+				"%d and %d",
 				sh.index, i, free[i], unmapped[i], p.free.n, len(p.unmapped))
 		}
 		if err := p.check(i); err != nil {
@@ -126,7 +127,8 @@ func (sh *shard) check() error {
 func (p *shardPool) check(i int) error {
 	f := p.blockPool
 	if int(p.index) != i || p.class != f.class || p.noSplit != f.noSplit {
-		return fmt.Errorf("caching: stream %d, pool %d takes itself for pool %d, class %d, never split: %v; its family has class %d, %v",
+		return fmt.Errorf("caching: stream %d, pool %d takes itself for pool %d, class %d, never split: %v; its "+
+			"family has class %d, %v",
 			p.sh.index, i, p.index, p.class, p.noSplit, f.class, f.noSplit)
 	}
 	if pp := f.owner; pp != nil {
@@ -144,7 +146,8 @@ func (p *shardPool) check(i int) error {
 func (pp *privatePool) check(a *Allocator) error {
 	switch {
 	case pp.own < 0 || pp.own > pp.useCount || pp.requests < 0:
-		return fmt.Errorf("caching: pool %v has %d users, %d of them its own, and %d requests", pp.id, pp.useCount, pp.own, pp.requests)
+		return fmt.Errorf("caching: pool %v has %d users, %d of them its own, and %d requests", pp.id, pp.useCount,
+			pp.own, pp.requests)
 	case pp.blockPools[classSmall].owner != pp || pp.blockPools[classLarge].owner != pp:
 		return fmt.Errorf("caching: the families of pool %v are not its own", pp.id)
 	case pp.closed && slices.Contains(a.overflow, pp):
@@ -157,8 +160,10 @@ func (pp *privatePool) check(a *Allocator) error {
 			continue
 		}
 		for class, p := range h.pools {
-			if p != nil && (h.sh != sh || sh.pools[p.index] != p || p.class != class || p.blockPool != pp.blockPools[class]) {
-				return fmt.Errorf("caching: pool %v has a pool on stream %d that the stream does not have", pp.id, sh.index)
+			if p != nil && (h.sh != sh || sh.pools[p.index] != p || p.class != class ||
+				p.blockPool != pp.blockPools[class]) {
+				return fmt.Errorf("caching: pool %v has a pool on stream %d that the stream does not have", pp.id,
+					sh.index)
 			}
 		}
 		if pp.source == nil {
@@ -171,7 +176,8 @@ func (pp *privatePool) check(a *Allocator) error {
 			}
 			n++
 			if b, ok := pp.segments[blk.ptr]; !ok || blk.expandable || b.Size < sh.segmentAt(ref).TotalSize {
-				return fmt.Errorf("caching: the segment at %#x of pool %v is not one of its upstream (%d bytes there)", blk.ptr, pp.id, b.Size)
+				return fmt.Errorf("caching: the segment at %#x of pool %v is not one of its upstream (%d bytes there)",
+					blk.ptr, pp.id, b.Size)
 			}
 		}
 	}
@@ -205,7 +211,8 @@ func (a *Allocator) checkLocked() error {
 	for id, pp := range a.private {
 		n := pp.blockPools[0].reserved + pp.blockPools[1].reserved
 		familyReserved += n
-		if got := pp.reserved.All.Current; a.inFlight == 0 && got != n || got != pp.reserved.SmallPool.Current+pp.reserved.LargePool.Current {
+		if got := pp.reserved.All.Current; a.inFlight == 0 && got != n ||
+			got != pp.reserved.SmallPool.Current+pp.reserved.LargePool.Current {
 			return fmt.Errorf("caching: pool %v has %d bytes reserved, and counts %+v", id, n, pp.reserved)
 		}
 		if err := pp.check(a); err != nil {
@@ -213,7 +220,8 @@ func (a *Allocator) checkLocked() error {
 		}
 	}
 	if a.reserved-a.inFlight != reserved || a.reserved != familyReserved {
-		return fmt.Errorf("caching: %d bytes are reserved, but the streams count %d and the pools %d", a.reserved, reserved, familyReserved)
+		return fmt.Errorf("caching: %d bytes are reserved, but the streams count %d and the pools %d", a.reserved,
+			reserved, familyReserved)
 	}
 	for metric := range numMetrics {
 		for class := range numClasses {
@@ -237,11 +245,14 @@ func (a *Allocator) checkSlack(metric, class int) error {
 		seen += s.seen[metric][class]
 		slack += s.slack[metric][class]
 		if cur := s.current(metric, class); !s.changed && cur != s.seen[metric][class] {
-			return fmt.Errorf("caching: metric %d of class %d of stream %d is %d, and was seen as %d", metric, class, sh.index, cur, s.seen[metric][class])
+			return fmt.Errorf("caching: metric %d of class %d of stream %d is %d, and was seen as %d", metric, class,
+				sh.index, cur, s.seen[metric][class])
 		}
 	}
-	if sum, dealt := t.sum[metric][class], t.slack[metric][class]; sum != seen || dealt != slack || dealt > max(0, t.peak[metric][class]-sum) {
-		return fmt.Errorf("caching: metric %d of class %d adds up to %d and %d of slack, and not to %d and %d, under a peak of %d",
+	if sum, dealt := t.sum[metric][class], t.slack[metric][class]; sum != seen || dealt != slack ||
+		dealt > max(0, t.peak[metric][class]-sum) {
+		return fmt.Errorf("caching: metric %d of class %d adds up to %d and %d of slack, and not to %d and %d, under "+
+			"a peak of %d",
 			metric, class, seen, slack, sum, dealt, t.peak[metric][class])
 	}
 	return nil

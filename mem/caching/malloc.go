@@ -228,7 +228,10 @@ func (a *Allocator) grow(r *request) (bool, error) {
 func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	p := r.pool
 	if r.segment >= maxBlockSize {
-		return 0, &driver.Error{Call: "Alloc", Code: driver.ErrNoMemory, Detail: "a segment has to be smaller than 2 TiB"}
+		return 0, &driver.Error{
+			Call: "Alloc", Code: driver.ErrNoMemory,
+			Detail: "a segment has to be smaller than 2 TiB",
+		}
 	}
 	// Counted before the call: ReleaseLock and upstreams release the locks during it, and other requests must see the
 	// limit's remainder and that the pool is not empty.

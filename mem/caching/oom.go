@@ -47,7 +47,8 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	a.describeRemedies(e, r, segments)
 	if a.observer != nil {
 		a.observer(mem.Event{
-			Action: mem.ActionOOM, Stream: sh.stream.ID(), Pool: r.pool.blockPool.id, Ptr: driver.Pointer(free), Size: r.size,
+			Action: mem.ActionOOM, Stream: sh.stream.ID(), Pool: r.pool.blockPool.id, Ptr: driver.Pointer(free),
+			Size: r.size,
 		})
 	}
 	return e
@@ -127,7 +128,8 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {
 			add(fmt.Sprintf("the cache of stream %d", c.Stream), "it has a free block of %s", mem.FormatSize(c.Largest))
 		}
-		if a.couldLend(c) && e.Pool == (mem.PoolID{}) && c.Stream == e.Stream && c.Small == e.Small && c.Largest >= r.size {
+		if a.couldLend(c) && e.Pool == (mem.PoolID{}) && c.Stream == e.Stream && c.Small == e.Small &&
+			c.Largest >= r.size {
 			add(fmt.Sprintf("UseOnOOM for pool %v", c.Pool), "it has a free block of %s", mem.FormatSize(c.Largest))
 		}
 	}
@@ -155,12 +157,15 @@ func inGiB(bytes int64) string {
 // couldLend reports whether free memory belongs to a Pool that would lend it with UseOnOOM and does not.
 func (a *Allocator) couldLend(c mem.CachedMemory) bool {
 	pp := a.private[c.Pool]
-	return pp != nil && pp.own > 0 && !pp.closed && !slices.Contains(a.overflow, pp) && (!a.cfg.ExpandableSegments || pp.source != nil)
+	return pp != nil && pp.own > 0 && !pp.closed && !slices.Contains(a.overflow, pp) &&
+		(!a.cfg.ExpandableSegments || pp.source != nil)
 }
 
 // describeKept adds a remedy if the request would have fitted with the segments that are free as a whole, and says why
 // they were not released.
-func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.SegmentInfo, add func(name, format string, args ...any)) {
+func (a *Allocator) describeKept(
+	r *request, headroom int64, segments []mem.SegmentInfo, add func(name, format string, args ...any),
+) {
 	var ordinary, private int64
 	for i := range segments {
 		switch s := &segments[i]; {
@@ -172,10 +177,12 @@ func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.Segm
 		}
 	}
 	if private > 0 && headroom+private >= r.segment {
-		add("the free segments of private pools", "Pool.EmptyCache, or Close or ReleasePool and EmptyCache, give %s back", mem.FormatSize(private))
+		add("the free segments of private pools", "Pool.EmptyCache, or Close or ReleasePool and EmptyCache, give "+
+			"%s back", mem.FormatSize(private))
 	}
 	if held := r.noRetry || r.rejected || a.capturing(); held && ordinary > 0 && headroom+ordinary >= r.segment {
-		add("EmptyCache", "%s is free in segments that this request must not give back itself", mem.FormatSize(ordinary))
+		add("EmptyCache", "%s is free in segments that this request must not give back itself",
+			mem.FormatSize(ordinary))
 	}
 }
 
@@ -196,7 +203,9 @@ func (a *Allocator) splitLimit(r *request, headroom int64, segments []mem.Segmen
 		room := headroom
 		for i := range segments {
 			s := &segments[i]
-			small := !slices.ContainsFunc(s.Blocks, func(b mem.BlockInfo) bool { return b.State != mem.Inactive && b.Size >= limit })
+			small := !slices.ContainsFunc(s.Blocks, func(b mem.BlockInfo) bool {
+				return b.State != mem.Inactive && b.Size >= limit
+			})
 			if s.Large && !s.Expandable && s.TotalSize >= limit && s.ActiveSize > 0 && small {
 				room += s.TotalSize - s.ActiveSize
 			}

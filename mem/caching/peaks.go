@@ -130,7 +130,8 @@ type quantities [numMetrics][numClasses]int64
 func (t *totals) share(parts int) (share quantities) {
 	for metric := range numMetrics {
 		for class := range numClasses {
-			share[metric][class] = max(0, t.peak[metric][class]-t.sum[metric][class]-t.slack[metric][class]) / int64(parts)
+			share[metric][class] = max(0, t.peak[metric][class]-t.sum[metric][class]-t.slack[metric][class]) /
+				int64(parts)
 		}
 	}
 	return share
@@ -274,7 +275,8 @@ func (a *Allocator) ResetAccumulatedStats() {
 		}
 	}
 	t := &a.totals
-	t.numAllocRetries, t.numOOMs, t.numSyncAllStreams, t.numDeviceAlloc, t.numDeviceFree, t.numOOMRejections = 0, 0, 0, 0, 0, 0
+	t.numAllocRetries, t.numOOMs, t.numSyncAllStreams, t.numDeviceAlloc, t.numDeviceFree, t.numOOMRejections = 0, 0, 0,
+		0, 0, 0
 	for _, pp := range a.private {
 		pp.resetAccumulated()
 	}

@@ -15,18 +15,22 @@ import (
 type privatePool struct {
 	id         mem.PoolID
 	blockPools [2]*blockPool // small and large
-	useCount   int           // users: an open Pool, its scopes, and callers of BeginAllocateToPool; guarded by Allocator.mu
-	own        int           // users that are the Pool or its scopes; the others are graphs, which write to free memory too
-	requests   int           // on the slow path: the pool outlives them
-	closed     bool          // the Pool was closed; changes only with mu and every shard locked
+	// users: an open Pool, its scopes, and callers of BeginAllocateToPool; guarded by Allocator.mu
+	useCount int
+	// users that are the Pool or its scopes; the others are graphs, which write to free memory too
+	own      int
+	requests int  // on the slow path: the pool outlives them
+	closed   bool // the Pool was closed; changes only with mu and every shard locked
 
-	byShard atomic.Pointer[[]*shardPools] // by stream ID; grows under mu; entries are nil until the pool serves the stream
+	// by stream ID; grows under mu; entries are nil until the pool serves the stream
+	byShard atomic.Pointer[[]*shardPools]
 
 	source   mem.Allocator                // where segments come from; nil: the device
 	segments map[driver.Pointer]mem.Block // the source's blocks, by address; nil if there is no source
 	reserved mem.StatArray                // bytes of segments and mapped pages
 
-	firstTags map[uint64]uint64 // by tag, of blocks that the last Restore made live again: the tags of their first allocations
+	// by tag, of blocks that the last Restore made live again: the tags of their first allocations
+	firstTags map[uint64]uint64
 }
 
 // inGraphs reports whether graphs use the pool; their launches write to its free memory too. The caller holds mu.
@@ -55,7 +59,8 @@ func (pp *privatePool) inShard(shard int) *shardPools {
 }
 
 // errTooManyPools is the error of a request that would need more pools than a shard has room for.
-var errTooManyPools = fmt.Errorf("caching: requests on one stream go to more than %d private pools: close some", maxPools/2)
+var errTooManyPools = fmt.Errorf("caching: requests on one stream go to more than %d private pools: close some",
+	maxPools/2)
 
 // poolIn returns the shardPool of a class in a shard, and makes it if it does not exist. The caller holds mu and the
 // shard.
@@ -205,7 +210,8 @@ func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
 			if i, ok := slices.BinarySearch(expected, blk.ptr); ok {
 				found[i] = true
 			} else {
-				failures = append(failures, fmt.Errorf("caching: the block of %d bytes at %#x of pool %v is live, and not among those that should be",
+				failures = append(failures, fmt.Errorf("caching: the block of %d bytes at %#x of pool %v is live, "+
+					"and not among those that should be",
 					blk.size(), blk.ptr, id))
 			}
 		}

@@ -259,7 +259,8 @@ func (a *Allocator) Close() error {
 	if n > 0 {
 		a.setSlowPath(slowClosed, false)
 		a.unlockShards()
-		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live; layer.NewLeakTracker shows where they were allocated", n, live), err)
+		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live; layer.NewLeakTracker "+
+			"shows where they were allocated", n, live), err)
 	}
 	for _, pp := range a.private {
 		pp.useCount, pp.own, pp.closed = 0, 0, true

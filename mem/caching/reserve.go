@@ -88,7 +88,8 @@ func (a *Allocator) SetDefaultReserve(class string, fraction float64) error {
 			return nil
 		}
 		if !(fraction > 0) {
-			return fmt.Errorf("caching: SetDefaultReserve of class %q: a fraction of %v, want more than 0", class, fraction)
+			return fmt.Errorf("caching: SetDefaultReserve of class %q: a fraction of %v, want more than 0", class,
+				fraction)
 		}
 		c.ExpandableReserveByClass = maps.Clone(c.ExpandableReserveByClass)
 		if c.ExpandableReserveByClass == nil {

@@ -31,7 +31,9 @@ func (d *Delta) At(ptr driver.Pointer) (mem.Block, bool) {
 }
 
 func (d *Delta) find(ptr driver.Pointer) (int, bool) {
-	return slices.BinarySearchFunc(d.Live, ptr, func(b mem.Block, ptr driver.Pointer) int { return cmp.Compare(b.Ptr, ptr) })
+	return slices.BinarySearchFunc(d.Live, ptr, func(b mem.Block, ptr driver.Pointer) int {
+		return cmp.Compare(b.Ptr, ptr)
+	})
 }
 
 // Restore puts a private pool back into an earlier state, to the block: PyTorch's setCheckpointPoolState. A graph can
@@ -116,7 +118,8 @@ func (s *PoolState) plan(runs []run) error {
 			i++
 		}
 		if i == len(runs) || !runs[i].has(seg) {
-			return fmt.Errorf("it no longer has the %d bytes at %#x, or not on stream %d: %w", seg.TotalSize, seg.Ptr, seg.Stream, driver.ErrInvalid)
+			return fmt.Errorf("it no longer has the %d bytes at %#x, or not on stream %d: %w", seg.TotalSize, seg.Ptr,
+				seg.Stream, driver.ErrInvalid)
 		}
 		runs[i].wanted = append(runs[i].wanted, seg.Blocks...)
 	}

@@ -94,7 +94,10 @@ func (sh *shard) addPool(f *blockPool) *shardPool {
 	} else {
 		sh.pools = append(sh.pools, nil)
 	}
-	p := &shardPool{blockPool: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit, stats: &sh.stats.class[f.class]}
+	p := &shardPool{
+		blockPool: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit,
+		stats: &sh.stats.class[f.class],
+	}
 	sh.pools[i] = p
 	return p
 }

@@ -18,7 +18,8 @@ type shardPool struct {
 	noSplit   bool   // copy of blockPool.noSplit
 	stats     *classStats
 
-	borrowedTags []uint64 // tags of blocks that the default pool has borrowed, and of some returned since: see borrow.go
+	// tags of blocks that the default pool has borrowed, and of some returned since: see borrow.go
+	borrowedTags []uint64
 }
 
 func (p *shardPool) small() bool { return p.class == classSmall }

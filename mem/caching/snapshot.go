@@ -147,8 +147,8 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 		panicForeign("BaseAllocation", b)
 	}
 	if blk.expandable {
-		return 0, 0, fmt.Errorf("caching: the block at %#x is in an expandable segment, which is not one allocation of the driver; "+
-			"allocate it with expandable_segments:False", b.Ptr)
+		return 0, 0, fmt.Errorf("caching: the block at %#x is in an expandable segment, which is not one allocation "+
+			"of the driver; allocate it with expandable_segments:False", b.Ptr)
 	}
 	for blk.prev != 0 {
 		blk = sh.slab.at(blk.prev)

@@ -159,7 +159,8 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 	from := sh.pools[blk.pool]
 	if f := from.blockPool; f.owner != p.pool {
 		sh.mu.Unlock()
-		panic(fmt.Sprintf("caching: Free through pool %v of a block of pool %v (address %#x, %d bytes)", p.pool.id, f.id, b.Ptr, b.Size))
+		panic(fmt.Sprintf("caching: Free through pool %v of a block of pool %v (address %#x, %d bytes)", p.pool.id,
+			f.id, b.Ptr, b.Size))
 	}
 	if len(used) > 0 || a.slowPath.Load()&slowFrees != 0 {
 		sh.mu.Unlock()

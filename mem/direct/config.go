@@ -25,7 +25,8 @@ type Config struct {
 // value are errors that name it and its position.
 func ParseConfig(text string) (Config, error) {
 	var c Config
-	if err := settings.Parse(text, settings.Switch("session", "on", &c.Session), settings.Size("limit", &c.Limit)); err != nil {
+	if err := settings.Parse(text, settings.Switch("session", "on", &c.Session),
+		settings.Size("limit", &c.Limit)); err != nil {
 		return Config{}, fmt.Errorf("direct: %w", err)
 	}
 	return c, nil

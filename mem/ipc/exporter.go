@@ -51,7 +51,8 @@ type block struct {
 // preserve message boundaries: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
 func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter, error) {
 	if d.Sharing() == nil {
-		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use this device's memory"}
+		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use " +
+			"this device's memory"}
 	}
 	if l.Addr().Network() != network {
 		return nil, fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)

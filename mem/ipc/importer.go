@@ -68,7 +68,8 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 // handshake checks that both ends can and may share memory.
 func (i *Importer) handshake() error {
 	if i.dev.Sharing() == nil {
-		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of other processes"}
+		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of " +
+			"other processes"}
 	}
 	peer, err := peerOf(i.conn)
 	if err != nil {

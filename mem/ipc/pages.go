@@ -44,7 +44,8 @@ func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, er
 	}
 	switch peer, err := peerOf(conn); {
 	case err != nil:
-		_ = send(conn, answer{status: refused, text: []byte("its credentials are unknown: " + err.Error())}.encode(), nil)
+		_ = send(conn, answer{status: refused, text: []byte("its credentials are unknown: " + err.Error())}.encode(),
+			nil)
 		return
 	case peer.UID != os.Geteuid():
 		_ = send(conn, answer{status: refused, text: []byte("it is another user's process")}.encode(), nil)

@@ -41,7 +41,10 @@ func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 		panic(fmt.Sprintf("layer: Aligner to %d over %d bytes, of requests from %d on: want to >= From, Above >= 0",
 			to, opts.From, opts.Above))
 	}
-	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, blockTable: blockTable[struct{}]{name: "Aligner"}}
+	return &Aligner{
+		inner: a, to: to, from: opts.From, above: opts.Above,
+		blockTable: blockTable[struct{}]{name: "Aligner"},
+	}
 }
 
 // Alloc implements mem.Allocator. The error is that of the allocator below.
@@ -70,7 +73,8 @@ func (a *Aligner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	front := int64(-b.Ptr & driver.Pointer(to-1))
 	if front > b.Size-size {
 		a.inner.Free(b)
-		panic(fmt.Sprintf("layer: Aligner: the allocator below returned %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
+		panic(fmt.Sprintf("layer: Aligner: the allocator below returned %#x, which is no multiple of %d", uint64(b.Ptr),
+			a.from))
 	}
 	return a.add(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }

@@ -62,8 +62,8 @@ func (t *blockTable[V]) lookup(call string, b mem.Block) (*tableShard[V], uint64
 	e := shard.entries.Get(tag)
 	if e == nil || e.block != b || e.moving {
 		shard.mu.Unlock()
-		panic(fmt.Sprintf("layer: %s: %s of a block that is not live (address %#x, %d bytes): it was freed already, changed "+
-			"since Alloc, is being moved, or came from elsewhere", t.name, call, uint64(b.Ptr), b.Size))
+		panic(fmt.Sprintf("layer: %s: %s of a block that is not live (address %#x, %d bytes): it was freed already, "+
+			"changed since Alloc, is being moved, or came from elsewhere", t.name, call, uint64(b.Ptr), b.Size))
 	}
 	return shard, tag, e
 }

@@ -203,5 +203,6 @@ type Damage struct {
 
 func (d *Damage) Error() string {
 	return fmt.Sprintf("layer: Guard: a write outside of a block of %d bytes at %#x of stream %d: %d bytes changed, "+
-		"the nearest to the block at %+d from its start, which is %#02x now", d.Block.Size, uint64(d.Block.Ptr), d.Stream, d.Bytes, d.Offset, d.Got)
+		"the nearest to the block at %+d from its start, which is %#02x now", d.Block.Size, uint64(d.Block.Ptr),
+		d.Stream, d.Bytes, d.Offset, d.Got)
 }

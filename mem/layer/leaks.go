@@ -92,7 +92,10 @@ func (t *LeakTracker) live() []trackedBlock {
 }
 
 func (t *LeakTracker) describe(tb trackedBlock) LiveBlock {
-	return LiveBlock{Block: tb.block, Requested: tb.requested, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
+	return LiveBlock{
+		Block: tb.block, Requested: tb.requested, Stream: tb.stream, Number: tb.number,
+		Site: t.sites.frames(tb.site),
+	}
 }
 
 // String returns the report as text: a line of totals, then each call stack with its blocks.
@@ -115,8 +118,8 @@ func (l Leaks) String() string {
 			streams += fmt.Sprintf("%s%d", sep, id)
 		}
 		fmt.Fprintf(&text, "\n%s, %s, %s; the oldest is number %d: %d bytes asked for, %d at %#x\n%s",
-			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Requested, s.Oldest.Block.Size,
-			uint64(s.Oldest.Block.Ptr), framesText(s.Frames, l.unrecorded))
+			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Requested,
+			s.Oldest.Block.Size, uint64(s.Oldest.Block.Ptr), framesText(s.Frames, l.unrecorded))
 	}
 	return text.String()
 }

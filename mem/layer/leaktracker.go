@@ -184,7 +184,8 @@ func (t *LeakTracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 	at := uint64(b.Ptr)
 	switch {
 	case !known:
-		return fmt.Sprintf("Free of %d bytes at %#x, which is not a block of this tracker, or was freed long ago", b.Size, at)
+		return fmt.Sprintf("Free of %d bytes at %#x, which is not a block of this tracker, or was freed long ago",
+			b.Size, at)
 	case tb.freed:
 		return fmt.Sprintf("double free of %d bytes at %#x, allocated at:\n%sand first freed at:\n%s",
 			tb.block.Size, at, t.stack(tb.site), t.stack(tb.freeAt))
@@ -192,7 +193,8 @@ func (t *LeakTracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 		return fmt.Sprintf("Free of %d bytes at %#x, where the live block has %d bytes, allocated at:\n%s",
 			b.Size, at, tb.block.Size, t.stack(tb.site))
 	}
-	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated at:\n%s",
+	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated "+
+		"at:\n%s",
 		at, t.stack(tb.site))
 }
 
@@ -205,7 +207,8 @@ func (t *LeakTracker) Movable(b mem.Block, h mem.Holder) bool {
 	tb, known := shard.At[b.Ptr]
 	shard.Unlock()
 	if !known || tb.freed || tb.block != b {
-		panic(fmt.Sprintf("layer: LeakTracker: Movable of %d bytes at %#x, which is not a live block", b.Size, uint64(b.Ptr)))
+		panic(fmt.Sprintf("layer: LeakTracker: Movable of %d bytes at %#x, which is not a live block", b.Size,
+			uint64(b.Ptr)))
 	}
 	return mem.Movable(t.Below, b, &trackedHolder{tracker: t, holder: h, block: tb})
 }

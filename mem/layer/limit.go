@@ -119,6 +119,7 @@ func (l *Limiter) Free(b mem.Block, used ...driver.Stream) {
 	l.Below.Free(b, used...)
 	if l.live.Add(-b.Size) < 0 {
 		l.live.Add(b.Size)
-		panic(fmt.Sprintf("layer: Limiter: Free of %d bytes at %#x: more than was allocated through this limit", b.Size, b.Ptr))
+		panic(fmt.Sprintf("layer: Limiter: Free of %d bytes at %#x: more than was allocated through this limit", b.Size,
+			b.Ptr))
 	}
 }

@@ -109,7 +109,9 @@ func (l *Logger) Free(b mem.Block, used ...driver.Stream) {
 	l.Below.Free(b, used...)
 }
 
-func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
+func (l *Logger) write(
+	action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer,
+) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if action == LogFree && l.takeSuppressed(ptr) || l.err != nil {

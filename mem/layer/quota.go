@@ -37,9 +37,13 @@ func NewQuotas(a mem.Allocator, total int64) *Quotas {
 // unless there is a Zeroer below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
 func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
 	if reserved < 0 || limit < reserved {
-		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
+		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved,
+			limit))
 	}
-	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, blockTable: blockTable[struct{}]{name: "Tenant " + name}}
+	t := &Tenant{
+		quotas: q, name: name, reserved: reserved, limit: limit,
+		blockTable: blockTable[struct{}]{name: "Tenant " + name},
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if reserved > q.total-q.committed {
@@ -142,7 +146,10 @@ func (t *Tenant) uncharge(n int64) {
 
 func (t *Tenant) refusal(want, size int64) error {
 	q := t.quotas
-	return &QuotaError{Tenant: t.name, Want: want, Block: size, Live: t.live, Limit: t.limit, Left: q.total - q.committed}
+	return &QuotaError{
+		Tenant: t.name, Want: want, Block: size, Live: t.live, Limit: t.limit,
+		Left: q.total - q.committed,
+	}
 }
 
 // Free implements mem.Allocator. The bytes count until the allocator below has taken the block back.
@@ -188,8 +195,9 @@ type QuotaError struct {
 }
 
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("layer: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s allocated, and %s "+
-		"left to share; free blocks, or raise the limit or the total", e.Tenant, bytesize.Format(e.Want),
+	return fmt.Sprintf("layer: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s "+
+		"allocated, and %s left to share; free blocks, or raise the limit or the total", e.Tenant,
+		bytesize.Format(e.Want),
 		bytesize.Format(e.Block), bytesize.Format(e.Live), bytesize.Format(e.Limit), bytesize.Format(e.Left))
 }
 

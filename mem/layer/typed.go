@@ -80,7 +80,8 @@ func holdsPointers(t reflect.Type) bool {
 			}
 		}
 		return false
-	case reflect.Chan, reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice, reflect.String, reflect.UnsafePointer:
+	case reflect.Chan, reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice, reflect.String,
+		reflect.UnsafePointer:
 		return true
 	}
 	return false
@@ -116,7 +117,9 @@ func (t *Typed[T]) Alloc(ctx context.Context, s driver.Stream, n int) (*Elements
 }
 
 // AllocWith is Alloc with options.
-func (t *Typed[T]) AllocWith(ctx context.Context, s driver.Stream, n int, o mem.AllocOptions) (_ *Elements[T], err error) {
+func (t *Typed[T]) AllocWith(
+	ctx context.Context, s driver.Stream, n int, o mem.AllocOptions,
+) (_ *Elements[T], err error) {
 	if n < 0 {
 		panic(fmt.Sprintf("layer: Typed: Alloc of %d elements", n))
 	}
@@ -174,7 +177,8 @@ func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	}
 	first := (*T)(unsafe.Pointer(unsafe.SliceData(bytes)))
 	if align := unsafe.Alignof(*first); uintptr(unsafe.Pointer(first))%align != 0 {
-		return fmt.Errorf("layer: Typed: the allocator returned %#x, which is no multiple of %d", uint64(e.block.Ptr), align)
+		return fmt.Errorf("layer: Typed: the allocator returned %#x, which is no multiple of %d", uint64(e.block.Ptr),
+			align)
 	}
 	e.slice = unsafe.Slice(first, e.n)
 	return nil

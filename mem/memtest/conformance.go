@@ -138,7 +138,9 @@ func checkMisuse(t testing.TB, cfg Config) {
 		w.wantPanic(t, "Free of an address that is not a block, with a block's tag", func() {
 			w.a.Free(mem.Block{Ptr: 4096, Size: b.Size, Tag: b.Tag})
 		})
-		w.wantPanic(t, "Free with a tag of no block", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64}) })
+		w.wantPanic(t, "Free with a tag of no block", func() {
+			w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64})
+		})
 	}
 	for _, b := range []*block{small, large} {
 		testkit.Must(t, w.free(b))
@@ -187,7 +189,12 @@ func checkRoundUp(t testing.TB, cfg Config) {
 		})
 	}
 	for i, alloc := range ways {
-		for _, c := range [][3]int64{{1, 1, 1}, {1000, 3 << 10, 3 << 10}, {3 << 10, 3 << 10, 3 << 10}, {1, cfg.MaxBlock, cfg.MaxBlock}} {
+		for _, c := range [][3]int64{
+			{1, 1, 1},
+			{1000, 3 << 10, 3 << 10},
+			{3 << 10, 3 << 10, 3 << 10},
+			{1, cfg.MaxBlock, cfg.MaxBlock},
+		} {
 			for range 2 { // the second may be served from a cache
 				b, err := alloc(c[0], c[1])
 				testkit.Must(t, err)
@@ -283,7 +290,8 @@ func checkExhaustion(t testing.TB, cfg Config) {
 				_, err := w.alloc(w.next, (round+n)%cfg.Streams, size)
 				if failed := (*allocError)(nil); errors.As(err, &failed) {
 					if !errors.Is(err, mem.ErrNoMemory) {
-						t.Fatalf("Alloc of %d bytes of a full device: %v; want an error that matches mem.ErrNoMemory", size, err)
+						t.Fatalf("Alloc of %d bytes of a full device: %v; want an error that matches mem.ErrNoMemory",
+							size, err)
 					}
 					w.checkTentative(t, (round+n)%cfg.Streams, size)
 					break

@@ -89,7 +89,8 @@ func (w *model) close() error {
 			return fmt.Errorf("the device reports: %w", errors.Join(reports...))
 		}
 		if now := w.sim.Leaks(); now.String() != w.leaks.String() {
-			return fmt.Errorf("closed, the allocator has left the device with %v; before it there were %v", now, w.leaks)
+			return fmt.Errorf("closed, the allocator has left the device with %v; before it there were %v", now,
+				w.leaks)
 		}
 	}
 	return nil

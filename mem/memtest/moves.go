@@ -289,7 +289,8 @@ func (w *model) oneHole() error {
 			}
 		}
 		if holes > 1 && !pending {
-			return fmt.Errorf("every block may be moved, and the segment at %#x is left with %d holes", uint64(seg.Ptr), holes)
+			return fmt.Errorf("every block may be moved, and the segment at %#x is left with %d holes", uint64(seg.Ptr),
+				holes)
 		}
 	}
 	return nil

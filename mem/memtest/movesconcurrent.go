@@ -132,7 +132,8 @@ func (n *mover) read() error {
 	}
 	for i, c := range got {
 		if c != n.pattern {
-			return fmt.Errorf("contents of %+v changed: byte %d is %#02x, want %#02x", n.block, at+int64(i), c, n.pattern)
+			return fmt.Errorf("contents of %+v changed: byte %d is %#02x, want %#02x", n.block, at+int64(i), c,
+				n.pattern)
 		}
 	}
 	return n.err

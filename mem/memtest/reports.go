@@ -55,7 +55,8 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 		for j := range seg.Blocks {
 			b := &seg.Blocks[j]
 			if b.Ptr != at || b.Size <= 0 {
-				return fmt.Errorf("snapshot: block %d of the segment at %#x is %d bytes at %#x; the one before ends at %#x",
+				return fmt.Errorf("snapshot: block %d of the segment at %#x is %d bytes at %#x; the one before "+
+					"ends at %#x",
 					j, uint64(seg.Ptr), b.Size, uint64(b.Ptr), uint64(at))
 			}
 			at += driver.Pointer(b.Size)
@@ -65,7 +66,8 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 				active += b.Size
 				requested += b.RequestedSize
 				if live == len(w.live) || w.live[live].Ptr != b.Ptr {
-					return fmt.Errorf("snapshot: %d bytes at %#x are said to be allocated, and are not", b.Size, uint64(b.Ptr))
+					return fmt.Errorf("snapshot: %d bytes at %#x are said to be allocated, and are not", b.Size,
+						uint64(b.Ptr))
 				}
 				m := w.live[live]
 				if m.Size != b.Size || m.requested != b.RequestedSize {
@@ -86,8 +88,9 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 				uint64(seg.Ptr), uint64(at), uint64(end))
 		}
 		if allocated != seg.AllocatedSize || active != seg.ActiveSize || requested != seg.RequestedSize {
-			return fmt.Errorf("snapshot: the segment at %#x says allocated %d, active %d, requested %d; its blocks add up to "+
-				"%d, %d, %d", uint64(seg.Ptr), seg.AllocatedSize, seg.ActiveSize, seg.RequestedSize, allocated, active, requested)
+			return fmt.Errorf("snapshot: the segment at %#x says allocated %d, active %d, requested %d; its blocks "+
+				"add up to %d, %d, %d", uint64(seg.Ptr), seg.AllocatedSize, seg.ActiveSize, seg.RequestedSize,
+				allocated, active, requested)
 		}
 	}
 	if live < len(w.live) {
@@ -184,8 +187,8 @@ func checkSums(s *mem.Stats, segments []mem.SegmentInfo) error {
 	}
 	for i, a := range s.Arrays() {
 		if a.Array.SmallPool.Current != small[i] || a.Array.LargePool.Current != large[i] {
-			return fmt.Errorf("stats: %s is %d in small pools and %d in large; the snapshot adds up to %d and %d", a.Name,
-				a.Array.SmallPool.Current, a.Array.LargePool.Current, small[i], large[i])
+			return fmt.Errorf("stats: %s is %d in small pools and %d in large; the snapshot adds up to %d and %d",
+				a.Name, a.Array.SmallPool.Current, a.Array.LargePool.Current, small[i], large[i])
 		}
 	}
 	return nil

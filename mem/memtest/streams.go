@@ -59,7 +59,8 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 				w.hold(s, false)
 			}
 			c := w.mustAlloc(t, 0, b.requested)
-			if w.sim != nil && !cfg.Waits && c.Ptr < b.end() && b.Ptr < c.end() && w.sim.Pending(w.streams[last].ID()) > 0 {
+			if w.sim != nil && !cfg.Waits && c.Ptr < b.end() && b.Ptr < c.end() &&
+				w.sim.Pending(w.streams[last].ID()) > 0 {
 				t.Fatalf("%v was handed out in place of %v, which s%d still reads", c, b, last)
 			}
 			testkit.Must(t, w.checkReports(true))

@@ -51,7 +51,9 @@ var exported struct {
 var exportTables = sync.OnceValue(func() uintptr {
 	e := &exported
 	e.callbacks.size = unsafe.Sizeof(e.callbacks)
-	e.callbacks.getModuleFunctionTable = purego.NewCallback(func(module uint32, table **[17]*uintptr, size *uint32) int {
+	e.callbacks.getModuleFunctionTable = purego.NewCallback(func(module uint32, table **[17]*uintptr,
+		size *uint32,
+	) int {
 		if module == 0 || module >= modules {
 			return 0
 		}

@@ -162,7 +162,8 @@ func (l *library) heapRegister(r region) uintptr {
 	}{memory: rangeOf(r)}
 	pin.Pin(d)
 	d.heap = heapDesc{
-		compatID: compatMem, structSize: uint16(unsafe.Sizeof(d.heap)), usage: usageSubAllocator, memoryType: virtualAddress,
+		compatID: compatMem, structSize: uint16(unsafe.Sizeof(d.heap)), usage: usageSubAllocator,
+		memoryType:           virtualAddress,
 		typeSpecificDescSize: unsafe.Sizeof(d.memory), typeSpecificDesc: &d.memory,
 	}
 	return l.call(heapRegister, uintptr(unsafe.Pointer(&d.heap)))

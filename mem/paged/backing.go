@@ -23,7 +23,9 @@ func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d 
 // backRange gets memory for the granules [from, to) of a region, and returns the dependencies of memory that came from
 // other addresses. It lists the idle pages that it put to use in a.taken, for setCounted on success and releaseTaken
 // on failure. If it fails, the pages in use are the same as before.
-func (a *Allocator) backRange(r *request, rg *region, number uint16, from, to uint32) (deps reuse.Dependencies, err error) {
+func (a *Allocator) backRange(
+	r *request, rg *region, number uint16, from, to uint32,
+) (deps reuse.Dependencies, err error) {
 	if !r.mayCallDriver {
 		if nothing, stale := a.missing(rg, from, to); nothing+stale > 0 {
 			return deps, errFlushFirst // before idle pages lose their mappings
@@ -94,7 +96,9 @@ func (a *Allocator) releaseTaken() {
 
 // fill maps pages to the granules in [from, to) that have none of their own, with one driver call for each run of
 // granules. First it unmaps stale mappings there: until then their addresses cannot be mapped again.
-func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
+func (a *Allocator) fill(
+	r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies,
+) (reuse.Dependencies, error) {
 	rg.extend(to)
 	a.waits.mark()
 	for g := from; g < to; g++ {
@@ -125,7 +129,9 @@ func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32,
 
 // fillRun maps pages to the granules [from, to), which have no mappings. At addresses that no block has reached, the
 // last page may extend beyond to: the next block goes there.
-func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
+func (a *Allocator) fillRun(
+	r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies,
+) (reuse.Dependencies, error) {
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
 		order := a.largest()

@@ -8,7 +8,8 @@ import (
 )
 
 // errCaptured means that a capture prevents waiting for the users of some memory.
-var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, or is for, a stream that captures"}
+var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, " +
+	"or is for, a stream that captures"}
 
 // placeAvoiding allocates memory that no capturing stream has used or, if the request's stream captures, that no other
 // stream has used: from another hole, or at new addresses. If there is no such memory it returns why.

@@ -64,7 +64,8 @@ func ParseConfig(text string) (Config, error) {
 	keep := int64(-1)
 	var c Config
 	err := settings.Parse(text,
-		settings.Size("limit", &c.Limit), settings.Size("page", &c.Page), settings.Size("keep", &keep), settings.Size("spare", &c.Spare),
+		settings.Size("limit", &c.Limit), settings.Size("page", &c.Page), settings.Size("keep", &keep),
+		settings.Size("spare", &c.Spare),
 		settings.Size("addresses", &c.Addresses), settings.Switch("aliases", "off", &c.NoAliases))
 	if err != nil {
 		return Config{}, fmt.Errorf("paged: %w", err)
@@ -110,7 +111,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		return c, fmt.Errorf("paged: page is %s: want at least the device's granularity, %s",
 			bytesize.Exact(c.Page), bytesize.Exact(info.Granularity))
 	case c.Addresses > maxRegion:
-		return c, fmt.Errorf("paged: addresses is %s: want at most %s", bytesize.Exact(c.Addresses), bytesize.Exact(maxRegion))
+		return c, fmt.Errorf("paged: addresses is %s: want at most %s", bytesize.Exact(c.Addresses),
+			bytesize.Exact(maxRegion))
 	}
 	return c, nil
 }

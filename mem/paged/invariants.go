@@ -80,7 +80,8 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 	for at := rg.first; at != 0; {
 		r := a.spans.at(at)
 		if r.ptr != end || r.units == 0 || r.prev != last || int(r.region) != n {
-			return fmt.Errorf("paged: span %d of %d units at %#x after %d, which ends at %#x", at, r.units, uint64(r.ptr), last, uint64(end))
+			return fmt.Errorf("paged: span %d of %d units at %#x after %d, which ends at %#x", at, r.units,
+				uint64(r.ptr), last, uint64(end))
 		}
 		switch r.state {
 		case hole, tail:
@@ -92,7 +93,8 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 			}
 		case block, slabSpan:
 			if r.mapping != a.mappingAt(r) {
-				return fmt.Errorf("paged: span %d begins at mapping %d, its record says %d", at, a.mappingAt(r), r.mapping)
+				return fmt.Errorf("paged: span %d begins at mapping %d, its record says %d", at, a.mappingAt(r),
+					r.mapping)
 			}
 			for m := range a.touched(r) {
 				blocks[m]++
@@ -103,7 +105,8 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 		end, before, last, at = r.end(), r.state, at, r.next
 	}
 	if int64(end-rg.base) != rg.size {
-		return fmt.Errorf("paged: region %d ends at %#x, its spans at %#x", n, uint64(rg.base)+uint64(rg.size), uint64(end))
+		return fmt.Errorf("paged: region %d ends at %#x, its spans at %#x", n, uint64(rg.base)+uint64(rg.size),
+			uint64(end))
 	}
 	return nil
 }
@@ -124,7 +127,8 @@ func (a *Allocator) checkPages() error {
 			homes += p.granules()
 		}
 		if p.undropped != (p.counted == 0) || p.user != 0 && p.user != p.counted {
-			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted, p.undropped)
+			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted,
+				p.undropped)
 		}
 	}
 	for order := range a.idle {
@@ -141,7 +145,8 @@ func (a *Allocator) checkPages() error {
 		return fmt.Errorf("paged: %d granules created, %d used, %d at home, %d idle; counted %d, %d, %d bytes",
 			created, used, homes, idle, a.created, a.used, reserved)
 	case created > a.maxGranules+a.surplus:
-		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules, a.surplus)
+		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules,
+			a.surplus)
 	}
 	return nil
 }

@@ -42,8 +42,9 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	e.Pinning = a.pinning()
 	if needed := a.used + short.need; needed > a.limit && (needed-a.created)*a.granule <= e.Free {
 		e.Remedies = append(e.Remedies, mem.Remedy{
-			Name:   a.higherLimit(needed),
-			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which live blocks keep " + mem.FormatSize(a.used*a.granule),
+			Name: a.higherLimit(needed),
+			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which live blocks keep " +
+				mem.FormatSize(a.used*a.granule),
 		})
 	}
 	room := e.Free

@@ -213,7 +213,8 @@ func (a *Allocator) Close() error {
 	defer a.mu.Unlock()
 	a.flushCaches()
 	if on := a.live(); on.N > 0 {
-		return fmt.Errorf("paged: Close with %d live blocks, of %d bytes in all; layer.NewLeakTracker shows where they were allocated", on.N, on.Bytes)
+		return fmt.Errorf("paged: Close with %d live blocks, of %d bytes in all; layer.NewLeakTracker shows where "+
+			"they were allocated", on.N, on.Bytes)
 	}
 	a.closed = true
 	if err := a.emptyCache(); err != nil {

@@ -194,7 +194,9 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 
 // allocShared allocates a block from the shared structures below the processor caches, one of which is empty. The
 // caller holds mu.
-func (a *Allocator) allocShared(s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions) (mem.Block, error) {
+func (a *Allocator) allocShared(
+	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions,
+) (mem.Block, error) {
 	var r request // in one piece it would be copied, which waits for each field
 	r.stream, r.id, r.noWait = s, id, o.NoRetry
 	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
@@ -327,7 +329,9 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 }
 
 // ExportPages implements mem.PageExporter. A live block always has pages behind it.
-func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+func (a *Allocator) ExportPages(
+	p driver.Pointer, size int64,
+) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if base, pages, err = a.vm.Export(p, size); err != nil {
 		err = fmt.Errorf("paged: ExportPages: %w", err)
 	}

@@ -131,8 +131,9 @@ func (a *Allocator) PageStats() PageStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return PageStats{
-		Granule: a.granule,
-		Pages:   int64(len(a.pages) - 1 - len(a.unusedPages)), Mappings: int64(len(a.mappings) - 1 - len(a.unusedMappings)),
+		Granule:  a.granule,
+		Pages:    int64(len(a.pages) - 1 - len(a.unusedPages)),
+		Mappings: int64(len(a.mappings) - 1 - len(a.unusedMappings)),
 		Reserved: a.created * a.granule, Used: a.used * a.granule, Peak: a.mostUsed * a.granule,
 		Stalls: a.stalls,
 	}

@@ -17,7 +17,8 @@ func (a *Allocator) check() error {
 		for n, list := range p.buckets {
 			for i, r := range list {
 				if r.state != cached || r.pool != p || bucket(r.size()) != n || listed[r] {
-					return fmt.Errorf("%d bytes in state %d in bucket %d of pool %v (twice: %t)", r.size(), r.state, n, p.id, listed[r])
+					return fmt.Errorf("%d bytes in state %d in bucket %d of pool %v (twice: %t)", r.size(), r.state, n,
+						p.id, listed[r])
 				}
 				if i > 0 && list[i-1].size() > r.size() {
 					return fmt.Errorf("bucket %d of pool %v is not in order at %d", n, p.id, i)
@@ -60,7 +61,8 @@ func (a *Allocator) check() error {
 	}
 	for p := range a.pools() {
 		if p.blocks < pieces[p] || p.own > p.useCount { // returning ones have no address
-			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks, pieces[p], p.useCount, p.own)
+			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks,
+				pieces[p], p.useCount, p.own)
 		}
 		delete(pieces, p)
 	}
@@ -69,7 +71,8 @@ func (a *Allocator) check() error {
 	}
 	s := &a.stats
 	if active != s.ActiveRequests.Current || activeBytes != s.ActiveBytes.Current || blocks > s.Allocations.Current {
-		return fmt.Errorf("%d blocks, %d active of %d bytes, and the statistics are %+v", blocks, active, activeBytes, *s)
+		return fmt.Errorf("%d blocks, %d active of %d bytes, and the statistics are %+v", blocks, active, activeBytes,
+			*s)
 	}
 	if len(a.byStart) != len(a.byAddress) {
 		return fmt.Errorf("%d blocks by address, %d by their starts", len(a.byAddress), len(a.byStart))

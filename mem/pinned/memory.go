@@ -25,9 +25,10 @@ func Mem(a *Allocator) *MemAllocator { return &MemAllocator{a: a} }
 
 // mem.AllocatorFor gives it out for memory that is OnHost and GPUCompatible. Its settings are those of ParseConfig.
 func init() {
-	mem.RegisterFor(mem.OnHost|mem.GPUCompatible, "pinned", "", 20, func(dev driver.Device, settings string) (mem.Allocator, error) {
-		return openMem(dev, settings, nil)
-	})
+	mem.RegisterFor(mem.OnHost|mem.GPUCompatible, "pinned", "", 20,
+		func(dev driver.Device, settings string) (mem.Allocator, error) {
+			return openMem(dev, settings, nil)
+		})
 }
 
 // Alloc implements mem.Allocator. The error is that of Allocator.Alloc, or of asking whether s captures.
@@ -72,7 +73,8 @@ func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 		}
 	}
 	return nil, &driver.Error{
-		Call: "pinned.Bytes", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%d bytes at %#x are not in one live block", size, uint64(p)),
+		Call: "pinned.Bytes", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%d bytes at %#x are not in one live block",
+			size, uint64(p)),
 	}
 }
 

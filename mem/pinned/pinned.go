@@ -161,7 +161,8 @@ func (a *Allocator) alloc(r request) (mem.Block, error) {
 		return mem.Block{}, nil
 	}
 	if r.size > 1<<maxBits {
-		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.size, mem.ErrNoMemory)
+		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.size,
+			mem.ErrNoMemory)
 	}
 	r.rounded = a.cfg.round(r.size)
 	if r.stream == nil {

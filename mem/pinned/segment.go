@@ -78,7 +78,8 @@ func (a *Allocator) grow(r *request) (mem.Block, error) {
 	}
 	switch {
 	case errors.Is(err, driver.ErrNoMemory):
-		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.size, r.rounded, mem.ErrNoMemory, err)
+		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.size, r.rounded,
+			mem.ErrNoMemory, err)
 	case err != nil:
 		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.size, r.rounded, err)
 	}

@@ -34,7 +34,8 @@ type Mismatch struct {
 }
 
 func (e *Mismatch) Error() string {
-	return fmt.Sprintf("planned: the plan is for another device or other settings: %s %v, here %v", e.What, e.Plan, e.Has)
+	return fmt.Sprintf("planned: the plan is for another device or other settings: %s %v, here %v", e.What, e.Plan,
+		e.Has)
 }
 
 // An Allocator serves a plan. It is safe for concurrent use.
@@ -75,7 +76,10 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Allocator{fallback: s.Fallback, dev: dev, size: uint64(p.Size()), streams: make([]streamAllocator, len(p.Streams))}
+	a := &Allocator{
+		fallback: s.Fallback, dev: dev, size: uint64(p.Size()),
+		streams: make([]streamAllocator, len(p.Streams)),
+	}
 	a.waits.Streams = reuse.New(dev, "planned")
 	if a.size > 0 {
 		a.base, err = dev.Alloc(int64(a.size))
@@ -224,7 +228,8 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d live blocks of the region; layer.NewLeakTracker shows where they were allocated", n)
+		return fmt.Errorf("planned: Close with %d live blocks of the region; layer.NewLeakTracker shows where they "+
+			"were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

@@ -52,7 +52,8 @@ func (l *streamAllocator) wrong() error {
 	at = l.base
 	for _, s := range all {
 		if s.at < at || s.end > l.end {
-			return fmt.Errorf("planned: slot %d is live in [%#x,%#x), which is another's below %#x", s.slot, s.at, s.end, at)
+			return fmt.Errorf("planned: slot %d is live in [%#x,%#x), which is another's below %#x", s.slot, s.at,
+				s.end, at)
 		}
 		at = s.end
 	}

@@ -40,7 +40,8 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 			l.makeLoop(r)
 		}
 		if len(l.Slots) > maxSlots {
-			return nil, fmt.Errorf("planned: stream %d makes %d requests, want at most %d", stream, len(l.Slots), maxSlots)
+			return nil, fmt.Errorf("planned: stream %d makes %d requests, want at most %d", stream, len(l.Slots),
+				maxSlots)
 		}
 		if err := plan.place(ctx, &l, o.Steps); err != nil {
 			return nil, fmt.Errorf("planned: pack the blocks of stream %d: %w", stream, err)

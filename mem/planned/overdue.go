@@ -40,7 +40,9 @@ func (l *streamAllocator) insertOverdue(s overdueBlock) {
 
 // searchOverdue returns the index of the overdue block at an address, or where it would be.
 func (l *streamAllocator) searchOverdue(p driver.Pointer) (int, bool) {
-	return slices.BinarySearchFunc(l.overdue, p, func(s overdueBlock, p driver.Pointer) int { return cmp.Compare(s.at, p) })
+	return slices.BinarySearchFunc(l.overdue, p, func(s overdueBlock, p driver.Pointer) int {
+		return cmp.Compare(s.at, p)
+	})
 }
 
 // free frees a block that is overdue, or that other streams use.

@@ -118,7 +118,8 @@ func (p *Plan) Check() error {
 	streams := map[int]bool{}
 	switch {
 	case len(p.Trace) > maxName || len(p.Device.Name) > maxName:
-		return fmt.Errorf("planned: the trace's name has %d bytes, the device's %d, want at most %d", len(p.Trace), len(p.Device.Name), maxName)
+		return fmt.Errorf("planned: the trace's name has %d bytes, the device's %d, want at most %d", len(p.Trace),
+			len(p.Device.Name), maxName)
 	case p.Room < 0 || p.Room > 1000:
 		return fmt.Errorf("planned: room of %d percent, want 0 to 1000", p.Room)
 	case len(p.Streams) > maxStreams:
@@ -128,7 +129,8 @@ func (p *Plan) Check() error {
 	for i := range p.Streams {
 		l := &p.Streams[i]
 		if l.Stream < 0 || l.Stream >= maxStreams || streams[l.Stream] {
-			return fmt.Errorf("planned: entry %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxStreams-1)
+			return fmt.Errorf("planned: entry %d is of stream %d: want 0 to %d, each at most once", i, l.Stream,
+				maxStreams-1)
 		}
 		streams[l.Stream] = true
 		if err := p.checkStream(l); err != nil {
@@ -163,8 +165,10 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 		case s.Offset < 0 && s.Offset != -1 || s.Offset > maxSize || s.Offset >= 0 && s.Offset%grain != 0:
 			return fmt.Errorf("slot %d at %d, want a multiple of %d, or -1", i, s.Offset, grain)
 		case s.Offset >= 0 && s.Offset+roundUp(p.most(s.Size)) > l.Size:
-			return fmt.Errorf("slot %d of %d bytes at %d ends beyond the size: want it within %d", i, s.Size, s.Offset, l.Size)
-		case s.End <= i, s.End > Forever, s.Offset >= 0 && s.End > last && (s.End != Forever || l.Loop >= 0 && i >= l.Loop):
+			return fmt.Errorf("slot %d of %d bytes at %d ends beyond the size: want it within %d", i, s.Size, s.Offset,
+				l.Size)
+		case s.End <= i, s.End > Forever, s.Offset >= 0 && s.End > last &&
+			(s.End != Forever || l.Loop >= 0 && i >= l.Loop):
 			return fmt.Errorf("slot %d ends at %d, want %d to %d", i, s.End, i+1, last)
 		}
 	}

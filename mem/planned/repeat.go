@@ -47,7 +47,8 @@ func repeating(slots []Slot) (best repeat, ok bool) {
 			}
 			r := repeat{i, period, run}
 			covered, most := period+run, best.period+best.run
-			if run >= period && 2*covered >= n && n-i-covered <= max(period, n/8) && (covered > most || covered == most && period < best.period) {
+			if run >= period && 2*covered >= n && n-i-covered <= max(period, n/8) &&
+				(covered > most || covered == most && period < best.period) {
 				best, ok = r, true
 			}
 			i += run

@@ -69,7 +69,10 @@ func (a *Allocator) count() []mem.BlockInfo {
 		l.lock()
 		for b := range l.liveBlocks() {
 			p := &l.slots[b.slot]
-			blocks = append(blocks, mem.BlockInfo{Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked, State: mem.ActiveAllocated})
+			blocks = append(blocks, mem.BlockInfo{
+				Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked,
+				State: mem.ActiveAllocated,
+			})
 			now.Add(stats.Block(p.size(), b.asked))
 		}
 		served.Add(l.total)

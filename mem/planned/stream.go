@@ -17,8 +17,10 @@ type servedSlot struct {
 	ptr       driver.Pointer
 	minSize   int64  // requests from this size on
 	sizeRange uint64 // and up to this many bytes more
-	first     ending // the first slot that ends before this position; always free if there is none, never if the fallback serves
-	rest      uint32 // index in streamAllocator.ends of the number of the other slots that end here, which follow it; 0: none
+	// the first slot that ends before this position; always free if there is none, never if the fallback serves
+	first ending
+	// index in streamAllocator.ends of the number of the other slots that end here, which follow it; 0: none
+	rest uint32
 
 	// The generation in which it was freed, times 2; the low bit is set while its block is overdue and live.
 	freed atomic.Uint64
@@ -193,7 +195,9 @@ func (l *streamAllocator) planLive(k int32, position int) bool {
 // planLiveBefore visits the slots before a position that are live there by the plan.
 func (l *streamAllocator) planLiveBefore(position int) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
-		from := &l.checkpoints[sort.Search(len(l.checkpoints), func(i int) bool { return l.checkpoints[i].at > position })-1]
+		from := &l.checkpoints[sort.Search(len(l.checkpoints), func(i int) bool {
+			return l.checkpoints[i].at > position
+		})-1]
 		for _, k := range from.slots {
 			if l.planLive(k, position) && !yield(k) {
 				return

@@ -200,7 +200,8 @@ func (x *LiveBlocks) unknown(call string, p driver.Pointer) string {
 	}
 	offset := uint64(p - b.Ptr)
 	if offset < uint64(b.Size) {
-		return what + fmt.Sprintf("it lies inside the block of %d bytes at %#x, %d bytes in", b.Size, uint64(b.Ptr), offset)
+		return what + fmt.Sprintf("it lies inside the block of %d bytes at %#x, %d bytes in", b.Size, uint64(b.Ptr),
+			offset)
 	}
 	return what + fmt.Sprintf("the nearest below is %d bytes at %#x, %d bytes short of it", b.Size, uint64(b.Ptr),
 		offset-uint64(b.Size))

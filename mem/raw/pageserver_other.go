@@ -16,7 +16,8 @@ type pageServer struct{}
 var serving pageServer
 
 func (pageServer) keyOf(mem.Block) (name string, key []byte, err error) {
-	return "", nil, fmt.Errorf("pages cannot be handed to other processes on %s: %w", runtime.GOOS, driver.ErrUnsupported)
+	return "", nil, fmt.Errorf("pages cannot be handed to other processes on %s: %w", runtime.GOOS,
+		driver.ErrUnsupported)
 }
 
 func fetchPages(string, []byte) ([]driver.PageFile, error) {

@@ -26,7 +26,9 @@ func EnablePeer(dev, other driver.Device) error {
 // Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to
 // (memcpyAsync). The two may be the same device, peers, or devices between which the driver copies through the host.
 // Overlapping ranges are an error: see driver.Stream.
-func Copy(s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64) error {
+func Copy(
+	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
+) error {
 	if to == from {
 		return s.Copy(dst, src, n)
 	}

@@ -72,7 +72,9 @@ func (b *backing) fail(doing string, err error) bool {
 
 // find returns the index of the segment that contains a recorded address, or -1.
 func (b *backing) find(p driver.Pointer) int {
-	return slices.IndexFunc(b.segments, func(l segment) bool { return p >= l.recorded && p < l.recorded+driver.Pointer(l.size) })
+	return slices.IndexFunc(b.segments, func(l segment) bool {
+		return p >= l.recorded && p < l.recorded+driver.Pointer(l.size)
+	})
 }
 
 // at returns the device address of a recorded address.
@@ -224,7 +226,8 @@ func (b *backing) compare(p driver.Pointer) {
 	b.bytes += was.size
 	if diff != nil {
 		b.err = &ContentsError{
-			Op: b.entry(), Block: mem.Block{Ptr: p, Size: was.size}, Offset: diff.Offset, Want: diff.Want, Got: diff.Got,
+			Op: b.entry(), Block: mem.Block{Ptr: p, Size: was.size}, Offset: diff.Offset, Want: diff.Want,
+			Got: diff.Got,
 		}
 	}
 }

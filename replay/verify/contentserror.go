@@ -16,6 +16,7 @@ type ContentsError struct {
 }
 
 func (e *ContentsError) Error() string {
-	return fmt.Sprintf("replay: op %d: block at %#x of %d bytes: byte %d is %#02x, %#02x was written: its memory was given to another block",
+	return fmt.Sprintf("replay: op %d: block at %#x of %d bytes: byte %d is %#02x, %#02x was written: its memory was "+
+		"given to another block",
 		e.Op, e.Block.Ptr, e.Block.Size, e.Offset, e.Got, e.Want)
 }

@@ -17,11 +17,13 @@ func (v *verifier) compareFinal() {
 		want := &recorded[k]
 		v.verdict.Blocks += len(want.Blocks)
 		for i < len(got) && got[i].Ptr < want.Ptr {
-			v.differ(-1, fmt.Sprintf("the allocator has a segment of %d bytes at %#x that was not recorded", got[i].TotalSize, got[i].Ptr))
+			v.differ(-1, fmt.Sprintf("the allocator has a segment of %d bytes at %#x that was not recorded",
+				got[i].TotalSize, got[i].Ptr))
 			i++
 		}
 		if i == len(got) || got[i].Ptr != want.Ptr {
-			v.differ(-1, fmt.Sprintf("recorded: a segment of %d bytes at %#x; the allocator has none there", want.TotalSize, want.Ptr))
+			v.differ(-1, fmt.Sprintf("recorded: a segment of %d bytes at %#x; the allocator has none there",
+				want.TotalSize, want.Ptr))
 			continue
 		}
 		if what := v.compareSegment(want, &got[i]); what != "" {
@@ -30,7 +32,8 @@ func (v *verifier) compareFinal() {
 		i++
 	}
 	for ; i < len(got); i++ {
-		v.differ(-1, fmt.Sprintf("the allocator has a segment of %d bytes at %#x that was not recorded", got[i].TotalSize, got[i].Ptr))
+		v.differ(-1, fmt.Sprintf("the allocator has a segment of %d bytes at %#x that was not recorded",
+			got[i].TotalSize, got[i].Ptr))
 	}
 }
 

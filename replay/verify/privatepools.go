@@ -59,7 +59,8 @@ func segmentRanges(t *trace.Trace, total int64) (all []segmentRange, of []int32)
 				copy(index[k+1:], index[k:])
 				index[k] = int32(len(all))
 				all = append(all, segmentRange{
-					from: e.Ptr, to: e.Ptr + driver.Pointer(size), expandable: expandable, firstEntry: i, lastEntry: len(t.Events),
+					from: e.Ptr, to: e.Ptr + driver.Pointer(size), expandable: expandable, firstEntry: i,
+					lastEntry: len(t.Events),
 				})
 				at = k
 			}

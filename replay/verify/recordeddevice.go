@@ -214,7 +214,8 @@ func (d *recordedDevice) Processes() ([]driver.ProcessMemory, error) {
 
 // NewStream is not supported: the streams are those of the recording.
 func (d *recordedDevice) NewStream(driver.StreamOptions) (driver.Stream, error) {
-	return nil, &driver.Error{Call: "NewStream", Code: driver.ErrUnsupported, Detail: "a recorded device has its recorded streams"}
+	return nil, &driver.Error{Call: "NewStream", Code: driver.ErrUnsupported, Detail: "a recorded device has its " +
+		"recorded streams"}
 }
 
 // waitFor completes the work of streams. It is a stall if there is any.

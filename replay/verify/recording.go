@@ -51,7 +51,8 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 			for next < len(t.Events) && t.Events[next].Action.IsAnnotation() { // of another thread
 				next++
 			}
-			if next == len(t.Events) || t.Events[next].Action != mem.ActionFreeCompleted || t.Events[next].Ptr != e.Ptr {
+			if next == len(t.Events) || t.Events[next].Action != mem.ActionFreeCompleted ||
+				t.Events[next].Ptr != e.Ptr {
 				waiting[e.Ptr] = i
 			}
 		case mem.ActionFreeCompleted:
@@ -83,7 +84,8 @@ func (r *recording) check() error {
 	t := r.t
 	late := func(entry int, what string) error {
 		e := &t.Events[entry]
-		return fmt.Errorf("trace entry %d: %s: %w: %s. Record from before the first allocation on, with max_entries large enough",
+		return fmt.Errorf("trace entry %d: %s: %w: %s. Record from before the first allocation on, with max_entries "+
+			"large enough",
 			entry, describe(e.Action, e.Ptr, e.Size, t.Streams[e.Stream]), ErrLateStart, what)
 	}
 	n := &r.events
@@ -131,7 +133,8 @@ func (r *recording) check() error {
 	for _, seg := range r.s.SegmentsOf(r.device) {
 		if !ground.contains(seg.Ptr) {
 			return fmt.Errorf("%w: no entry made the segment of %d bytes at %#x of the final state. "+
-				"Record from before the first allocation on, with max_entries large enough", ErrLateStart, seg.TotalSize, seg.Ptr)
+				"Record from before the first allocation on, with max_entries large enough", ErrLateStart,
+				seg.TotalSize, seg.Ptr)
 		}
 	}
 	return nil

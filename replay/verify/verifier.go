@@ -114,7 +114,8 @@ func (v *verifier) run() (Verdict, error) {
 	v.verdict.AllocatedPeak = stats.AllocatedBytes.All.Peak
 	v.compareFinal()
 	if v.verdict.Difference == nil && !v.verdict.PeaksEqual() {
-		v.differ(-1, fmt.Sprintf("recorded peaks %+v; the allocator's are %+v", v.verdict.RecordedPeaks, v.verdict.Peaks))
+		v.differ(-1, fmt.Sprintf("recorded peaks %+v; the allocator's are %+v", v.verdict.RecordedPeaks,
+			v.verdict.Peaks))
 	}
 	return v.verdict, nil
 }
@@ -290,7 +291,8 @@ func (v *verifier) free(e *trace.Event) error {
 	}
 	delete(v.live, e.Ptr)
 	v.dev.streams[e.Stream].busy = true
-	if i := v.next + 1; i < len(v.t.Events) && v.t.Events[i].Action == mem.ActionFreeCompleted && v.t.Events[i].Ptr == e.Ptr {
+	if i := v.next + 1; i < len(v.t.Events) && v.t.Events[i].Action == mem.ActionFreeCompleted &&
+		v.t.Events[i].Ptr == e.Ptr {
 		v.alloc.Free(b)
 		return nil
 	}

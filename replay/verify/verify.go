@@ -287,8 +287,8 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 		}
 		if n := len(g.hidden); v.Difference == nil && n > 0 {
 			v.Notes = append(v.Notes, fmt.Sprintf("%d segments, all of which were given back, are taken for private "+
-				"pools' (of graphs or MemPools): the file does not name those; what was chosen within them is checked, which of "+
-				"them was chosen is not", n))
+				"pools' (of graphs or MemPools): the file does not name those; what was chosen within them is "+
+				"checked, which of them was chosen is not", n))
 		}
 		v.LimitFound = collects && limit > 0 && limit < unknownLimit
 		if limit == unknownLimit {

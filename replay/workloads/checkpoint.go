@@ -59,7 +59,9 @@ func Sharded(seed uint64) *trace.Program {
 
 // checkpointed runs the training. It calls enter before the forward or backward work of a layer, and the result of
 // enter after it.
-func checkpointed(p *process, devices int64, enter func(m *transformer, layer int, back bool) (leave func())) *trace.Program {
+func checkpointed(
+	p *process, devices int64, enter func(m *transformer, layer int, back bool) (leave func()),
+) *trace.Program {
 	const most = 12288 // approximate number of tokens of a step
 	m := newTransformer(p, 1024, 16, 50304, devices, 16, func(int) (int64, int64) { return 0, 0 })
 	for range 16 {

@@ -124,7 +124,8 @@ func (m *transformer) learn(t *tape, tokens int64) {
 	m.normalize(t, m.last, tokens)
 	t.do(op{out: tokens * m.d * half})
 	t.do(op{out: tokens * v * half, savesInput: true, weights: []weight{m.head}, casts: true})
-	t.do(op{out: tokens * v * single})                                                    // the loss is in single precision
+	// the loss is in single precision
+	t.do(op{out: tokens * v * single})
 	t.do(op{out: tokens * v * single, savesOut: true})                                    // log_softmax
 	t.do(op{out: single, extra: []int64{single}, backward: []int64{tokens * v * single}}) // nll_loss
 	loss := p.share(t.now)

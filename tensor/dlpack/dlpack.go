@@ -164,5 +164,6 @@ func (t DataType) dtype() (dtype.DType, error) {
 			return d, nil
 		}
 	}
-	return dtype.Invalid, fmt.Errorf("dlpack: type code %d with %d bits and %d lanes: %w", t.Code, t.Bits, t.Lanes, ErrType)
+	return dtype.Invalid, fmt.Errorf("dlpack: type code %d with %d bits and %d lanes: %w", t.Code, t.Bits, t.Lanes,
+		ErrType)
 }

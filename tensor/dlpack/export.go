@@ -64,7 +64,8 @@ func prepare(t *tensor.Tensor) (*export, Tensor, error) {
 	case "cuda":
 		dl.Device = Device{CUDA, int32(info.Ordinal)}
 	default:
-		return nil, dl, fmt.Errorf("dlpack: export %s on %v, a device without a DLPack type: %w", t.Brief(), p, ErrDevice)
+		return nil, dl, fmt.Errorf("dlpack: export %s on %v, a device without a DLPack type: %w", t.Brief(), p,
+			ErrDevice)
 	}
 	t.Pin() // until Pointer fixes the address: a move after the wait below may not have finished
 	defer t.Unpin()

@@ -26,7 +26,8 @@ func Import(p *tensor.Place, address uintptr) (*tensor.Tensor, error) {
 	if m.Version.Major != Major { // then only the deleter may be used, and must be called
 		v := m.Version
 		remove(m.Deleter, address)
-		return nil, fmt.Errorf("dlpack: import of version %d.%d, only 1.x is supported: %w", v.Major, v.Minor, ErrVersion)
+		return nil, fmt.Errorf("dlpack: import of version %d.%d, only 1.x is supported: %w", v.Major, v.Minor,
+			ErrVersion)
 	}
 	return take(p, &m.Tensor, m.Flags, m.Deleter, address)
 }
@@ -49,7 +50,8 @@ func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Point
 func take(p *tensor.Place, dl *Tensor, flags Flags, function, address uintptr) (*tensor.Tensor, error) {
 	end := func() { remove(function, address) }
 	if function != 0 && !canCall {
-		return nil, fmt.Errorf("dlpack: import: this program was built without dlopen and cannot call a deleter: %w", driver.ErrUnsupported)
+		return nil, fmt.Errorf("dlpack: import: this program was built without dlopen and cannot call a deleter: %w",
+			driver.ErrUnsupported)
 	}
 	v, err := describe(p, dl)
 	if err != nil {
@@ -115,7 +117,8 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 		fits = info.Driver == "cuda" && int(dl.Device.ID) == info.Ordinal
 	}
 	if !fits {
-		return nil, fmt.Errorf("memory of device type %d, id %d, for a place on %v: %w", dl.Device.Type, dl.Device.ID, p, ErrDevice)
+		return nil, fmt.Errorf("memory of device type %d, id %d, for a place on %v: %w", dl.Device.Type, dl.Device.ID,
+			p, ErrDevice)
 	}
 	d, err := dl.DType.dtype()
 	if err != nil {

@@ -107,7 +107,8 @@ func matrix[T float32 | float64](call string, t *tensor.Tensor) ([]T, int, error
 		strides[0] = max(cols, 1)
 	}
 	if (cols > 1 && strides[1] != 1 && rows > 0) || strides[0] < cols {
-		return nil, 0, refuse(call, t, "its strides are %v, gonum needs rows of consecutive elements that do not overlap", t.Strides())
+		return nil, 0, refuse(call, t, "its strides are %v, gonum needs rows of consecutive elements that do not "+
+			"overlap", t.Strides())
 	}
 	n := 0
 	if t.Len() > 0 {

@@ -172,7 +172,8 @@ func (l *literal) str() (string, error) {
 // descr reads the type.
 func (l *literal) descr(n *Info) error {
 	if rest := l.rest(); rest != "" && (rest[0] == '[' || rest[0] == '(') {
-		return fmt.Errorf("its elements are structures (descr %.60q), which have no dtype: %w", rest, errors.ErrUnsupported)
+		return fmt.Errorf("its elements are structures (descr %.60q), which have no dtype: %w", rest,
+			errors.ErrUnsupported)
 	}
 	descr, err := l.str()
 	if err != nil {

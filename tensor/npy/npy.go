@@ -146,7 +146,8 @@ func Open(path string, o Options) (*File, error) {
 	r := bytes.NewReader(memory.Bytes())
 	if f.info, err = readHeader(r); err == nil {
 		if rest := int64(r.Len()); rest < f.info.Size {
-			err = wrong("%s%v takes %d bytes, and the file has %d after its header", f.info.Descr, f.info.Shape, f.info.Size, rest)
+			err = wrong("%s%v takes %d bytes, and the file has %d after its header", f.info.Descr, f.info.Shape,
+				f.info.Size, rest)
 		} else if rest > f.info.Size {
 			err = wrong("%d bytes follow the array: use Read for a file with several arrays", rest-f.info.Size)
 		}
@@ -299,7 +300,8 @@ func write(w io.Writer, t *tensor.Tensor) error {
 	}
 	descr, ok := t.DType().NumPy()
 	if !ok {
-		return fmt.Errorf("write %s: NumPy has no %v: Cast it to float32, or write a safetensors file: %w", t.Brief(), t.DType(), errors.ErrUnsupported)
+		return fmt.Errorf("write %s: NumPy has no %v: Cast it to float32, or write a safetensors file: %w", t.Brief(),
+			t.DType(), errors.ErrUnsupported)
 	}
 	rows, fortran := t, false
 	if !t.IsContiguous() && t.T().IsContiguous() {

@@ -106,14 +106,16 @@ func openEntry(f *zip.File) (n Info, r io.ReadCloser, err error) {
 	case f.Method == zip.Store && packed != size, f.Method == zip.Deflate && size/deflateRatio > packed:
 		return n, nil, wrong("%d bytes are declared to expand to %d", packed, size)
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return n, nil, fmt.Errorf("compression method %d, want 0 (stored) or 8 (deflated): %w", f.Method, errors.ErrUnsupported)
+		return n, nil, fmt.Errorf("compression method %d, want 0 (stored) or 8 (deflated): %w", f.Method,
+			errors.ErrUnsupported)
 	}
 	if r, err = f.Open(); err != nil {
 		return n, nil, wrong("%v", err)
 	}
 	before := &countio.Reader{R: r}
 	if n, err = readHeader(before); err == nil && uint64(before.N)+uint64(n.Size) != size {
-		err = wrong("%s%v takes %d bytes after a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size, before.N, size)
+		err = wrong("%s%v takes %d bytes after a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size,
+			before.N, size)
 	}
 	if err != nil {
 		return n, nil, errors.Join(err, r.Close())
@@ -187,7 +189,10 @@ func writeZip(w io.Writer, tensors map[string]*tensor.Tensor, o ZipOptions) erro
 			return fmt.Errorf("the name %.100q is not UTF-8", name)
 		}
 		// The date is NumPy's, so that the same tensors make the same file.
-		e, err := z.CreateHeader(&zip.FileHeader{Name: name + ending, Method: method, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)})
+		e, err := z.CreateHeader(&zip.FileHeader{
+			Name: name + ending, Method: method,
+			Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC),
+		})
 		if err == nil {
 			err = write(e, tensors[name])
 		}

@@ -118,7 +118,8 @@ func checkStart(path string, start []byte) error {
 	case len(start) < 8:
 		detail = fmt.Sprintf("%d bytes, and the length of the header alone takes 8", len(start))
 	case binary.LittleEndian.Uint64(start) > maxHeader:
-		detail = fmt.Sprintf("a header of %d bytes, at most %d are allowed", binary.LittleEndian.Uint64(start), maxHeader)
+		detail = fmt.Sprintf("a header of %d bytes, at most %d are allowed", binary.LittleEndian.Uint64(start),
+			maxHeader)
 	case binary.LittleEndian.Uint64(start) == 0 || len(start) > 8 && start[8] != '{':
 		detail = "the header does not begin with '{'"
 	default:
@@ -282,7 +283,8 @@ func (e *entry) check() error {
 		return fmt.Errorf("%s%s takes %d bits, which is not a whole number of bytes", e.Type, brief(e.Shape), n*bits)
 	}
 	if size := n * bits / 8; size != e.Size {
-		return fmt.Errorf("%s%s takes %d bytes, and data_offsets [%d, %d] are %d", e.Type, brief(e.Shape), size, e.begin, e.begin+e.Size, e.Size)
+		return fmt.Errorf("%s%s takes %d bytes, and data_offsets [%d, %d] are %d", e.Type, brief(e.Shape), size,
+			e.begin, e.begin+e.Size, e.Size)
 	}
 	return nil
 }
@@ -300,14 +302,17 @@ func (h *header) cover(path string, size int64) error {
 			if e.begin > end {
 				what = "a gap"
 			}
-			return &FormatError{path, e.Name, fmt.Sprintf("it begins at byte %d, and the bytes of those before it end at %d: %s", e.begin, end, what)}
+			return &FormatError{path, e.Name, fmt.Sprintf("it begins at byte %d, and the bytes of those before it "+
+				"end at %d: %s", e.begin, end, what)}
 		}
 		if end += e.Size; end > size {
-			return &FormatError{path, e.Name, fmt.Sprintf("it ends at byte %d of the data, of which the file has %d", end, size)}
+			return &FormatError{path, e.Name, fmt.Sprintf("it ends at byte %d of the data, of which the file has %d",
+				end, size)}
 		}
 	}
 	if end != size {
-		return &FormatError{Path: path, Detail: fmt.Sprintf("the tensors end at byte %d of the data, of which the file has %d", end, size)}
+		return &FormatError{Path: path, Detail: fmt.Sprintf("the tensors end at byte %d of the data, of which the "+
+			"file has %d", end, size)}
 	}
 	return nil
 }

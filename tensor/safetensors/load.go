@@ -35,7 +35,8 @@ func (h *header) slice(e *entry, axis, start, length int) (region, error) {
 	}
 	axis = (axis + n) % n
 	if start < 0 || length < 0 || start > e.Shape[axis]-length {
-		return region{}, fmt.Errorf("%d indices from %d on are not inside of axis %d of shape %v", length, start, axis, e.Shape)
+		return region{}, fmt.Errorf("%d indices from %d on are not inside of axis %d of shape %v", length, start, axis,
+			e.Shape)
 	}
 	r := h.whole(e)
 	r.shape = slices.Clone(e.Shape)
@@ -109,12 +110,16 @@ func (f *File) load(p *tensor.Place, e *entry, r region) (*tensor.Tensor, error)
 }
 
 // LoadAll implements Checkpoint.
-func (f *File) LoadAll(ctx context.Context, p *tensor.Place, progress func(done, total int64)) (map[string]*tensor.Tensor, error) {
+func (f *File) LoadAll(
+	ctx context.Context, p *tensor.Place, progress func(done, total int64),
+) (map[string]*tensor.Tensor, error) {
 	return loadAll(ctx, p, progress, f)
 }
 
 // loadAll loads all tensors of several files.
-func loadAll(ctx context.Context, p *tensor.Place, progress func(done, total int64), files ...*File) (map[string]*tensor.Tensor, error) {
+func loadAll(
+	ctx context.Context, p *tensor.Place, progress func(done, total int64), files ...*File,
+) (map[string]*tensor.Tensor, error) {
 	for _, f := range files {
 		for i := range f.header.entries {
 			if _, err := f.loadable(i); err != nil {

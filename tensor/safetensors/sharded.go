@@ -90,15 +90,18 @@ func findIn(dir string) (string, error) {
 	switch {
 	case len(indexes) == 1:
 		if whole := strings.TrimSuffix(indexes[0], ".index.json"); slices.Contains(files, whole) {
-			return "", &FormatError{Path: dir, Detail: fmt.Sprintf("it has both %s and %s, which may differ: name one of them", indexes[0], whole)}
+			return "", &FormatError{Path: dir, Detail: fmt.Sprintf("it has both %s and %s, which may differ: name "+
+				"one of them", indexes[0], whole)}
 		}
 		return filepath.Join(dir, indexes[0]), nil
 	case len(indexes) == 0 && len(files) == 1:
 		return filepath.Join(dir, files[0]), nil
 	case len(indexes) == 0 && len(files) == 0:
-		return "", fmt.Errorf("safetensors: %s: no file *%s, nor an index *%s: %w", dir, fileEnding, indexEnding, fs.ErrNotExist)
+		return "", fmt.Errorf("safetensors: %s: no file *%s, nor an index *%s: %w", dir, fileEnding, indexEnding,
+			fs.ErrNotExist)
 	}
-	return "", &FormatError{Path: dir, Detail: fmt.Sprintf("it has %d indexes and %d files: name one of them", len(indexes), len(files))}
+	return "", &FormatError{Path: dir, Detail: fmt.Sprintf("it has %d indexes and %d files: name one of them",
+		len(indexes), len(files))}
 }
 
 // A shardIndex is the contents of an index.
@@ -311,7 +314,9 @@ func (s *Sharded) fileOf(name string) (*File, error) {
 }
 
 // LoadAll implements Checkpoint.
-func (s *Sharded) LoadAll(ctx context.Context, p *tensor.Place, progress func(done, total int64)) (map[string]*tensor.Tensor, error) {
+func (s *Sharded) LoadAll(
+	ctx context.Context, p *tensor.Place, progress func(done, total int64),
+) (map[string]*tensor.Tensor, error) {
 	return loadAll(ctx, p, progress, s.files...)
 }
 

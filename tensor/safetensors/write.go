@@ -63,11 +63,14 @@ func planned(tensors map[string]*tensor.Tensor, metadata map[string]string) (*pl
 		}
 		kind, ok := t.DType().SafeTensors()
 		if !ok {
-			return nil, fmt.Errorf("safetensors: tensor %s is %s: the format has no %v; view it as pairs of real numbers (ViewAs)", quoted(name), t.Brief(), t.DType())
+			return nil, fmt.Errorf("safetensors: tensor %s is %s: the format has no %v; view it as pairs of real "+
+				"numbers (ViewAs)", quoted(name), t.Brief(), t.DType())
 		}
 		p.tensors = append(p.tensors, namedTensor{name, kind, t})
 	}
-	slices.SortStableFunc(p.tensors, func(a, b namedTensor) int { return cmp.Compare(typeRank(b.kind), typeRank(a.kind)) })
+	slices.SortStableFunc(p.tensors, func(a, b namedTensor) int {
+		return cmp.Compare(typeRank(b.kind), typeRank(a.kind))
+	})
 	return p, p.makeHeader(metadata)
 }
 
@@ -111,7 +114,8 @@ func (p *plan) makeHeader(metadata map[string]string) error {
 	}
 	n := len(text) - 8
 	if n > maxHeader {
-		return fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of %d: use several files (WriteSharded)", n, maxHeader)
+		return fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of %d: use several files (WriteSharded)",
+			n, maxHeader)
 	}
 	binary.LittleEndian.PutUint64(text, uint64(n))
 	p.header = text

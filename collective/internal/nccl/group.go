@@ -116,7 +116,8 @@ func (t *transport) number(c *comm.Call) (uintptr, error) {
 	case float8 && t.lib.version < withFloat8:
 		detail = fmt.Sprintf("NCCL %s is older than %s", versionText(t.lib.version), versionText(withFloat8))
 	case float8 && t.capability > 0 && t.capability < 90:
-		detail = fmt.Sprintf("NCCL wants compute capability 9.0, the device has %d.%d", t.capability/10, t.capability%10)
+		detail = fmt.Sprintf("NCCL wants compute capability 9.0, the device has %d.%d", t.capability/10,
+			t.capability%10)
 	default:
 		return number, nil
 	}

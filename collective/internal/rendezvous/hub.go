@@ -37,7 +37,8 @@ type complaint struct {
 func newHub(tell []func(message), limit time.Duration) *hub {
 	n := len(tell)
 	return &hub{
-		send: tell, arrived: make([]int, n), closing: make([]bool, n), leaving: make([]bool, n), grace: min(limit/4, maxGrace),
+		send: tell, arrived: make([]int, n), closing: make([]bool, n), leaving: make([]bool, n),
+		grace:      min(limit/4, maxGrace),
 		complaints: make([]*complaint, n),
 	}
 }

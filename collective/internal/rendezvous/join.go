@@ -94,7 +94,8 @@ func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration)
 			refused(&MeetError{Err: fmt.Errorf("rank %d was lost: %s", msg.Rank, msg.Text)})
 		case msg.Kind == start:
 			if len(msg.Peers) != o.Size || len(msg.Token) != 16 {
-				refused(&MeetError{Err: fmt.Errorf("rank 0 tells of %d ranks, and there are %d", len(msg.Peers), o.Size)})
+				refused(&MeetError{Err: fmt.Errorf("rank 0 tells of %d ranks, and there are %d", len(msg.Peers),
+					o.Size)})
 				return
 			}
 			for i := range msg.Peers {

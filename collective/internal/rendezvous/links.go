@@ -22,7 +22,10 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	bound, unbind := m.Bind(ctx)
 	defer unbind()
 	ctx, cancel := context.WithCancelCause(bound)
-	l := &linking{m: m, ctx: ctx, cancel: cancel, conns: make([]net.Conn, m.Size), missing: m.Size - 1, full: make(chan struct{})}
+	l := &linking{
+		m: m, ctx: ctx, cancel: cancel, conns: make([]net.Conn, m.Size), missing: m.Size - 1,
+		full: make(chan struct{}),
+	}
 	var tasks sync.WaitGroup
 	tasks.Go(func() { l.accept(&tasks) })
 	for to := range m.Rank {
@@ -104,7 +107,8 @@ func (l *linking) accept(tasks *sync.WaitGroup) {
 func (l *linking) handshake(c net.Conn) {
 	guard := l.guard(c)
 	msg, err := read(c, maxHello)
-	if err == nil && msg.Kind == link && bytes.Equal(msg.Token, l.m.token) && msg.Rank > l.m.Rank && msg.Rank < l.m.Size {
+	if err == nil && msg.Kind == link && bytes.Equal(msg.Token, l.m.token) && msg.Rank > l.m.Rank &&
+		msg.Rank < l.m.Size {
 		_, err = c.Write(message{Kind: accept}.encode())
 		if err == nil && guard() && l.add(msg.Rank, c) {
 			return

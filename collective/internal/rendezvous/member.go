@@ -35,7 +35,10 @@ type Member struct {
 }
 
 func newMember(rank, size int) *Member {
-	return &Member{Rank: rank, Size: size, change: make(chan struct{}), lost: make(chan struct{}), left: make(chan struct{})}
+	return &Member{
+		Rank: rank, Size: size, change: make(chan struct{}), lost: make(chan struct{}),
+		left: make(chan struct{}),
+	}
 }
 
 // ErrLeft is the error of a wait that cannot succeed because all ranks have left.

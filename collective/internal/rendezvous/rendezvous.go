@@ -94,7 +94,8 @@ type MeetError struct {
 }
 
 func (e *MeetError) Error() string {
-	return fmt.Sprintf("meeting at %s: %v (missing %v; refused: %s)", e.Address, e.Err, e.Missing, strings.Join(e.Refused, "; "))
+	return fmt.Sprintf("meeting at %s: %v (missing %v; refused: %s)", e.Address, e.Err, e.Missing,
+		strings.Join(e.Refused, "; "))
 }
 
 func (e *MeetError) Unwrap() error { return e.Err }

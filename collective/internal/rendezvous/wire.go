@@ -50,7 +50,8 @@ func (k kind) String() string {
 		return fmt.Sprintf("kind %d", uint8(k))
 	}
 	return [...]string{
-		"hello", "accept", "refuse", "giveUp", "start", "ping", "arrive", "release", "closing", "leave", "left", "overdue", "blame",
+		"hello", "accept", "refuse", "giveUp", "start", "ping", "arrive", "release", "closing", "leave", "left",
+		"overdue", "blame",
 		"lost", "link",
 	}[k-hello]
 }

@@ -159,7 +159,8 @@ func narrow(op comm.Op, t dtype.DType, ranks int) (reducer, bool) {
 		first = part
 	}
 	return reducer{
-		first: wrap(weighted(part, part, 1)), mid: wrap(weighted(1, part, 1)), last: wrap(weighted(first, part, part*float32(ranks))),
+		first: wrap(weighted(part, part, 1)), mid: wrap(weighted(1, part, 1)),
+		last: wrap(weighted(first, part, part*float32(ranks))),
 	}, true
 }
 

@@ -33,7 +33,10 @@ const (
 // RunExits starts n processes, several at a time, that open a device, work on it from several goroutines, and die in a
 // random state: each must end as it meant to, without a crash and without hanging. Command returns a program, not
 // started, that calls ServeExit with the seed. A process is killed, and the test fails, when ctx ends.
-func RunExits(ctx context.Context, t *testing.T, n, parallel int, seed uint64, command func(ctx context.Context, seed uint64) *exec.Cmd) {
+func RunExits(
+	ctx context.Context, t *testing.T, n, parallel int, seed uint64,
+	command func(ctx context.Context, seed uint64) *exec.Cmd,
+) {
 	t.Logf("seeds %d to %d", seed, seed+uint64(n)-1)
 	var next atomic.Uint64
 	var ends [numEndings]atomic.Int64
@@ -52,8 +55,8 @@ func RunExits(ctx context.Context, t *testing.T, n, parallel int, seed uint64, c
 	}
 	running.Wait()
 	t.Logf("%d returned, %d closed, %d died while closing, %d by os.Exit, %d by a panic, %d by SIGKILL",
-		ends[endsByReturning].Load(), ends[endsAfterClose].Load(), ends[endsWhileClosing].Load(), ends[endsByExit].Load(),
-		ends[endsByPanic].Load(), ends[endsByKill].Load())
+		ends[endsByReturning].Load(), ends[endsAfterClose].Load(), ends[endsWhileClosing].Load(),
+		ends[endsByExit].Load(), ends[endsByPanic].Load(), ends[endsByKill].Load())
 }
 
 // endOf runs a process to its end, and fails unless that is the one it announced.

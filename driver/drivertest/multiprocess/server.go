@@ -223,7 +223,8 @@ func openFiles() ([]string, error) {
 	}
 	var files []string
 	for _, name := range names {
-		if to, err := os.Readlink(filepath.Join(dir, name.Name())); err == nil { // the directory itself is closed by now
+		if to, err := os.Readlink(filepath.Join(dir, name.Name())); err == nil {
+			// the directory itself is closed by now
 			files = append(files, to)
 		}
 	}

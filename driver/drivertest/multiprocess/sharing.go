@@ -44,7 +44,10 @@ func RunSharing(t *testing.T, open func(t testing.TB) driver.Device, command fun
 				if d.Sharing() == nil {
 					return
 				}
-				s := &sharingTest{t: t, wayOfSharing: way.wayOfSharing, here: &holder{d: d}, command: command, size: 1 << 16}
+				s := &sharingTest{
+					t: t, wayOfSharing: way.wayOfSharing, here: &holder{d: d}, command: command,
+					size: 1 << 16,
+				}
 				if g := d.Info().Granularity; g != 0 {
 					s.size = g
 				}

@@ -35,7 +35,8 @@ func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, file
 		}
 		if m.sharing == nil {
 			return 0, nil, &driver.Error{
-				Call: "Sharing.ExportPage", Code: driver.ErrUnsupported, Detail: "other processes cannot use this device's memory",
+				Call: "Sharing.ExportPage", Code: driver.ErrUnsupported, Detail: "other processes cannot use this " +
+					"device's memory",
 			}
 		}
 		if mp.file == nil {

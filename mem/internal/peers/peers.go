@@ -37,7 +37,8 @@ func Of(dev driver.Device) *Memory {
 		return nil
 	}
 	sharing := dev.Sharing()
-	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // a layer.LimitedDevice: peers need the device
+	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok {
+		// a layer.LimitedDevice: peers need the device
 		dev = limited.Underlying()
 	}
 	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}

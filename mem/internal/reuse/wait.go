@@ -79,7 +79,10 @@ func (t *Streams) NotCapturing(s driver.Stream) error {
 	}
 	captures, err := graphs.Capturing(s)
 	if captures {
-		return &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: fmt.Sprintf("stream %d captures", s.ID())}
+		return &driver.Error{
+			Call: "Stream.WaitFor", Code: driver.ErrCapturing,
+			Detail: fmt.Sprintf("stream %d captures", s.ID()),
+		}
 	}
 	return err
 }

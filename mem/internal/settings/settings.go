@@ -53,7 +53,8 @@ func set(key, value string, valued, given bool, known []Setting) error {
 		}
 	}
 	if before, after, ok := strings.Cut(key, ":"); ok && slices.Contains(names, strings.TrimSpace(before)) {
-		return fmt.Errorf("unknown; write %s=%s, with an equals sign", strings.TrimSpace(before), strings.TrimSpace(after))
+		return fmt.Errorf("unknown; write %s=%s, with an equals sign", strings.TrimSpace(before),
+			strings.TrimSpace(after))
 	}
 	return fmt.Errorf("unknown; known are %s", strings.Join(names, ", "))
 }
@@ -70,7 +71,8 @@ func Size(key string, to *int64) Setting {
 func Duration(key string, to *time.Duration) Setting {
 	return Setting{key, func(value string) (err error) {
 		if *to, err = time.ParseDuration(value); err != nil || *to < 0 {
-			return fmt.Errorf("want a time with its unit such as 10s, from 0s to %dh, got %q", math.MaxInt64/time.Hour, value)
+			return fmt.Errorf("want a time with its unit such as 10s, from 0s to %dh, got %q", math.MaxInt64/time.Hour,
+				value)
 		}
 		return nil
 	}}

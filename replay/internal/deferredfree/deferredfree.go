@@ -74,7 +74,8 @@ func (s *Stream) WaitFor(driver.Stream, driver.Mark) error { return nil }
 func (s *Stream) Close() error { return s.Sync(context.Background()) }
 
 func unsupported(call string) error {
-	return &driver.Error{Call: call, Code: driver.ErrUnsupported, Detail: "a replay's stream for deferred frees accepts no work"}
+	return &driver.Error{Call: call, Code: driver.ErrUnsupported, Detail: "a replay's stream for deferred frees " +
+		"accepts no work"}
 }
 
 // Copy fails: the stream accepts no work.

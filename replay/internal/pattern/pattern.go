@@ -139,7 +139,10 @@ func newKernelPainter(dev, scratch driver.Device) (Painter, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kernelPainter{kernels: dev.Kernels(), dev: scratch, module: module, multiprocessors: max(1, dev.Info().Multiprocessors)}
+	k := &kernelPainter{
+		kernels: dev.Kernels(), dev: scratch, module: module,
+		multiprocessors: max(1, dev.Info().Multiprocessors),
+	}
 	if k.painting, err = module.Function("paint"); err == nil {
 		if k.comparing, err = module.Function("compare"); err == nil {
 			k.first, err = k.dev.Alloc(8)
@@ -161,7 +164,8 @@ func (k *kernelPainter) launch(s driver.Stream, f driver.Function, b driver.Rang
 		return nil
 	}
 	blocks := min((words+threads-1)/threads, int64(most*k.multiprocessors))
-	args := append([]driver.Arg{driver.PointerArg(b.Ptr), driver.Int64Arg(words), driver.Uint64Arg(firstWord(n))}, more...)
+	args := append([]driver.Arg{driver.PointerArg(b.Ptr), driver.Int64Arg(words), driver.Uint64Arg(firstWord(n))},
+		more...)
 	return k.kernels.Launch(s, driver.Kernel{
 		Name: f.Name(), Code: f, Grid: [3]uint32{uint32(blocks)}, Block: [3]uint32{threads}, Args: args,
 	})

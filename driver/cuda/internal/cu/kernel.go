@@ -41,8 +41,8 @@ func (l *Lib) ModuleLoad(image []byte) (m Module, info, errors string, r Result)
 	j.values = [4]uintptr{
 		uintptr(unsafe.Pointer(&j.info)), jitLogBytes, uintptr(unsafe.Pointer(&j.errors)), jitLogBytes,
 	}
-	r = l.callWith(symModuleLoadDataEx, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))), 4,
-		uintptr(unsafe.Pointer(&j.options)), uintptr(unsafe.Pointer(&j.values)))
+	r = l.callWith(symModuleLoadDataEx, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
+		4, uintptr(unsafe.Pointer(&j.options)), uintptr(unsafe.Pointer(&j.values)))
 	return m, trim(j.info[:]), trim(j.errors[:]), r
 }
 

@@ -67,7 +67,8 @@ func (r Result) Sticky() bool {
 	switch r {
 	case 214, 220, 226, // uncorrectable ECC, uncorrectable NVLink, contained memory error
 		700, 702, 703, 709, 710, // illegal address, launch timeout, incompatible texturing, context destroyed, assert
-		714, 715, 716, 717, 718, 719, 721, // hardware stack, instruction, alignment, address space, pc, launch, tensor memory
+		// hardware stack, instruction, alignment, address space, pc, launch, tensor memory
+		714, 715, 716, 717, 718, 719, 721,
 		806, 810, // the MPS server is gone, or ended this client
 		911: // an external device failed
 		return true
@@ -95,7 +96,8 @@ func (r Result) Code() error {
 		805, 807, 808, 809:
 		return driver.ErrAbsent
 	case InvalidValue, InvalidImage, InvalidContext, 202, 208, 211, InvalidPTX, 300, 301, InvalidHandle, IllegalState,
-		NotFound, LaunchOutOfResources, PeerAlreadyEnabled, PeerNotEnabled, 708, HostAlreadyRegistered, HostNotRegistered,
+		NotFound, LaunchOutOfResources, PeerAlreadyEnabled, PeerNotEnabled, 708, HostAlreadyRegistered,
+		HostNotRegistered,
 		720, 912, 914, 915:
 		return driver.ErrInvalid
 	case NotReady:
@@ -153,22 +155,26 @@ func (l *Lib) errorText(s symbol, r Result) string {
 
 // results are the names and meanings of the results that are met in practice, for libraries that cannot say.
 var results = map[Result][2]string{
-	Success:               {"CUDA_SUCCESS", "no error"},
-	InvalidValue:          {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-	OutOfMemory:           {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-	NotInitialized:        {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-	Deinitialized:         {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-	StubLibrary:           {"CUDA_ERROR_STUB_LIBRARY", "the library is a stub for linking, not the driver"},
-	DeviceUnavailable:     {"CUDA_ERROR_DEVICE_UNAVAILABLE", "busy, or in a mode that prohibits contexts"},
-	NoDevice:              {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-	InvalidDevice:         {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-	InvalidImage:          {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-	InvalidContext:        {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-	NoBinaryForGPU:        {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
-	ECCUncorrectable:      {"CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
-	PeerAccessUnsupported: {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
-	InvalidPTX:            {"CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-	UnsupportedPTXVersion: {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the PTX is of a newer version than the driver knows"},
+	Success:           {"CUDA_SUCCESS", "no error"},
+	InvalidValue:      {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+	OutOfMemory:       {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+	NotInitialized:    {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+	Deinitialized:     {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+	StubLibrary:       {"CUDA_ERROR_STUB_LIBRARY", "the library is a stub for linking, not the driver"},
+	DeviceUnavailable: {"CUDA_ERROR_DEVICE_UNAVAILABLE", "busy, or in a mode that prohibits contexts"},
+	NoDevice:          {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+	InvalidDevice:     {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+	InvalidImage:      {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+	InvalidContext:    {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	NoBinaryForGPU:    {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+	ECCUncorrectable:  {"CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+	PeerAccessUnsupported: {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two " +
+		"devices"},
+	InvalidPTX: {"CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+	UnsupportedPTXVersion: {
+		"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+		"the PTX is of a newer version than the driver knows",
+	},
 	OperatingSystem:       {"CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
 	InvalidHandle:         {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	IllegalState:          {"CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
@@ -180,15 +186,25 @@ var results = map[Result][2]string{
 	PeerNotEnabled:        {"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
 	ContextIsDestroyed:    {"CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
 	HostAlreadyRegistered: {"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the memory is already mapped"},
-	HostNotRegistered:     {"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "the pointer does not correspond to a registered region"},
-	LaunchFailed:          {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-	NotPermitted:          {"CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-	NotSupported:          {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-	SystemNotReady:        {"CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
-	SystemDriverMismatch:  {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "the kernel's driver and the library differ in version"},
-	CompatNotSupported:    {"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility was attempted on hardware that has none"},
-	CaptureUnsupported:    {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-	CaptureInvalidated:    {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-	CapturedEvent:         {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-	Unknown:               {"CUDA_ERROR_UNKNOWN", "unknown error"},
+	HostNotRegistered: {"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "the pointer does not correspond to a " +
+		"registered region"},
+	LaunchFailed:   {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	NotPermitted:   {"CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+	NotSupported:   {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+	SystemNotReady: {"CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+	SystemDriverMismatch: {
+		"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+		"the kernel's driver and the library differ in version",
+	},
+	CompatNotSupported: {"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility was attempted on " +
+		"hardware that has none"},
+	CaptureUnsupported: {
+		"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+		"operation not permitted when stream is capturing",
+	},
+	CaptureInvalidated: {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error " +
+		"during capture"},
+	CapturedEvent: {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a " +
+		"capturing stream"},
+	Unknown: {"CUDA_ERROR_UNKNOWN", "unknown error"},
 }

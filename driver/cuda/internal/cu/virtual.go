@@ -75,7 +75,8 @@ func (l *Lib) MemUnmap(p uint64, size int64) Result {
 // MemSetAccess says who may use the mapped memory at [p, p+size). It replaces what was said of those devices before,
 // and of no others.
 func (l *Lib) MemSetAccess(p uint64, size int64, access ...MemAccess) Result {
-	return l.callWith(symMemSetAccess, uintptr(p), uintptr(size), uintptr(unsafe.Pointer(&access[0])), uintptr(len(access)))
+	return l.callWith(symMemSetAccess, uintptr(p), uintptr(size), uintptr(unsafe.Pointer(&access[0])),
+		uintptr(len(access)))
 }
 
 // MemExportFD returns a file descriptor of memory that was created with HandleFD.

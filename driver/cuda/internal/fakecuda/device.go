@@ -39,7 +39,8 @@ func (m *Machine) newDevice(ordinal int) *device {
 		33: int32(0x1b + ordinal), 34: 0, 50: 0, // PCI bus, device, domain
 		38: 50 << 20, 39: 2048, 40: 3, 41: 1, // L2, threads of a multiprocessor, copy engines, unified addressing
 		75: 9, 76: 0, 78: 1, 81: 228 << 10, 83: 1, // compute capability, priorities, shared memory, managed memory
-		88: 0, 89: 1, 91: 1, 97: 227 << 10, // pageable access, managed concurrently, registered pointers, opt-in shared memory
+		// pageable access, managed concurrently, registered pointers, opt-in shared memory
+		88: 0, 89: 1, 91: 1, 97: 227 << 10,
 		102: 1, 103: 1, 110: 0, 115: 1, 119: 1, // virtual memory, as files, with RDMA; pools, and their handles
 		128: 0, 132: 0, // fabric, multicast
 	}}

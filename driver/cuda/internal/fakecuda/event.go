@@ -121,7 +121,8 @@ func (c *call) eventSynchronize(h uint64) Result {
 		return CapturedEvent
 	}
 	if e.shared != nil {
-		return c.misuse(NotSupported, "waiting on the host for an event that processes share: the fake has not learned it")
+		return c.misuse(NotSupported, "waiting on the host for an event that processes share: the fake has not "+
+			"learned it")
 	}
 	if r := c.guarded(); r != Success {
 		return r

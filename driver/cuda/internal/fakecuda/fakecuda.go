@@ -125,7 +125,8 @@ func New(opts Options) *Machine {
 		m.kernels[name] = k
 	}
 	if m.opts.Granularity%m.page != 0 {
-		panic(fmt.Sprintf("fakecuda: granularity %d is no multiple of the host's pages of %d", m.opts.Granularity, m.page))
+		panic(fmt.Sprintf("fakecuda: granularity %d is no multiple of the host's pages of %d", m.opts.Granularity,
+			m.page))
 	}
 	if !installed.CompareAndSwap(nil, m) {
 		panic("fakecuda: another machine is open")

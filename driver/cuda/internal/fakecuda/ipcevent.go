@@ -175,5 +175,8 @@ func (c *call) ipcOpenEventHandle(to *uint64, h *ipcHandle) Result {
 		must(unix.Close(mine))
 		return InvalidHandle
 	}
-	return out(to, c.newHandle(&event{ctx: c.ctx, flags: eventDisableTiming | eventInterprocess, shared: newState(mine, false)}))
+	return out(to, c.newHandle(&event{
+		ctx: c.ctx, flags: eventDisableTiming | eventInterprocess,
+		shared: newState(mine, false),
+	}))
 }

@@ -25,7 +25,8 @@ func (m *Machine) Leaks() []string {
 	leaks = append(leaks, m.leaksOf(nil)...)
 	for _, r := range m.space {
 		if r.reservation {
-			leaks = append(leaks, fmt.Sprintf("reservation at %#x, %d bytes, %d mappings", r.start, r.end-r.start, len(r.maps)))
+			leaks = append(leaks, fmt.Sprintf("reservation at %#x, %d bytes, %d mappings", r.start, r.end-r.start,
+				len(r.maps)))
 		}
 	}
 	return leaks

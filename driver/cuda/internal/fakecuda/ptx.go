@@ -43,7 +43,8 @@ func readPTX(text string, compute int) (map[string]entry, error) {
 		return nil, errors.New("Missing .target directive")
 	}
 	if number(target[1]) > compute {
-		return nil, fmt.Errorf("SM version specified by .target is higher than default SM version assumed: sm_%s", target[1])
+		return nil, fmt.Errorf("SM version specified by .target is higher than default SM version assumed: sm_%s",
+			target[1])
 	}
 	entries := map[string]entry{}
 	for _, at := range ptxEntry.FindAllStringSubmatchIndex(text, -1) {

@@ -49,17 +49,19 @@ const (
 
 // What cuGetErrorName and cuGetErrorString say.
 var resultTexts = map[Result][2]string{
-	Success:                  {"CUDA_SUCCESS", "no error"},
-	InvalidValue:             {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-	OutOfMemory:              {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-	NotInitialized:           {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-	Deinitialized:            {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-	NoDevice:                 {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-	InvalidDevice:            {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-	InvalidContext:           {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-	MapFailed:                {"CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
-	NoBinaryForGPU:           {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
-	PeerAccessUnsupported:    {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+	Success:        {"CUDA_SUCCESS", "no error"},
+	InvalidValue:   {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+	OutOfMemory:    {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+	NotInitialized: {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+	Deinitialized:  {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+	NoDevice:       {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+	InvalidDevice:  {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+	InvalidContext: {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	MapFailed:      {"CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+	NoBinaryForGPU: {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on " +
+		"the device"},
+	PeerAccessUnsupported: {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two " +
+		"devices"},
 	InvalidPTX:               {"CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
 	InvalidHandle:            {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	IllegalState:             {"CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
@@ -76,21 +78,31 @@ var resultTexts = map[Result][2]string{
 	HostNotRegistered: {
 		"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region",
 	},
-	LaunchFailed:         {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-	NotPermitted:         {"CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-	NotSupported:         {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-	SystemNotReady:       {"CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
-	SystemDriverMismatch: {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
-	CaptureUnsupported:   {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-	CaptureInvalidated:   {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-	CaptureMerge:         {"CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
-	CaptureUnmatched:     {"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
-	CaptureUnjoined:      {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-	CaptureIsolation:     {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-	CaptureImplicit:      {"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
-	CapturedEvent:        {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-	CaptureWrongThread:   {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
-	Unknown:              {"CUDA_ERROR_UNKNOWN", "unknown error"},
+	LaunchFailed:   {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	NotPermitted:   {"CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+	NotSupported:   {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+	SystemNotReady: {"CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+	SystemDriverMismatch: {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver " +
+		"combination"},
+	CaptureUnsupported: {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+	CaptureInvalidated: {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during " +
+		"capture"},
+	CaptureMerge: {"CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture " +
+		"sequences"},
+	CaptureUnmatched: {
+		"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+		"capture was not ended in the same stream as it began",
+	},
+	CaptureUnjoined: {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+	CaptureIsolation: {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in " +
+		"another stream"},
+	CaptureImplicit: {"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a " +
+		"capturing blocking stream"},
+	CapturedEvent: {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a " +
+		"capturing stream"},
+	CaptureWrongThread: {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture " +
+		"sequence from another thread"},
+	Unknown: {"CUDA_ERROR_UNKNOWN", "unknown error"},
 }
 
 // The texts as C strings, which callers may keep.

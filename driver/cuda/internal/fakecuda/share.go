@@ -30,7 +30,8 @@ func keyOf(fd int) (ipcKey, int64, error) {
 
 func (c *call) ipcGetMemHandle(h *ipcHandle, p uint64) Result {
 	r := c.find(p)
-	if h == nil || r == nil || r.block == nil || r.block.kind != fromAlloc || r.block.base != p || r.block.ctx != c.ctx {
+	if h == nil || r == nil || r.block == nil || r.block.kind != fromAlloc || r.block.base != p ||
+		r.block.ctx != c.ctx {
 		return InvalidValue
 	}
 	c.moveToFile(r)

@@ -187,7 +187,8 @@ func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) erro
 		Code: k.move, Grid: [3]uint32{uint32(chunks)}, Block: [3]uint32{threads},
 		Args: []driver.Arg{
 			driver.PointerArg(r.base), driver.PointerArg(rows), driver.Uint32Arg(uint32(n)), driver.Uint32Arg(grains),
-			driver.PointerArg(places), driver.PointerArg(k.area + flagsAt), driver.PointerArg(k.area), driver.Uint64Arg(k.chunks),
+			driver.PointerArg(places), driver.PointerArg(k.area + flagsAt), driver.PointerArg(k.area),
+			driver.Uint64Arg(k.chunks),
 		},
 	}); err != nil {
 		return err

@@ -63,7 +63,8 @@ func (r *Region) validate(moves []Move) {
 		grains := (int64(m.To-r.base) | int64(m.From-r.base) | m.Size) % Grain
 		if m.Size <= 0 || grains != 0 || m.To >= m.From || m.To < to || m.From < from ||
 			m.From > end || m.Size > int64(end-m.From) {
-			panic(fmt.Sprintf("region: move %d of %d, of %d bytes from %#x to %#x: outside [%#x, +%d), out of order or not in grains",
+			panic(fmt.Sprintf("region: move %d of %d, of %d bytes from %#x to %#x: outside [%#x, +%d), out of order "+
+				"or not in grains",
 				i, len(moves), m.Size, m.From, m.To, r.base, r.size))
 		}
 		to, from = m.To+driver.Pointer(m.Size), m.From+driver.Pointer(m.Size)

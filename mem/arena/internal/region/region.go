@@ -89,7 +89,8 @@ type Region struct {
 // and driver.ErrInvalid if their size is not a multiple of its granularity. It panics if the size is not positive.
 func Open(dev driver.Device, o Options) (*Region, error) {
 	if o.Size <= 0 || o.Page < 0 || o.Bounce < 0 || o.At != 0 && o.Page > 0 {
-		panic(fmt.Sprintf("region: Open of %d bytes with pages of %d and a bounce area of %d", o.Size, o.Page, o.Bounce))
+		panic(fmt.Sprintf("region: Open of %d bytes with pages of %d and a bounce area of %d", o.Size, o.Page,
+			o.Bounce))
 	}
 	r := &Region{dev: dev, page: o.Page, remapFrom: remapFrom, size: roundUp(o.Size, Grain)}
 	var err error
@@ -116,7 +117,10 @@ func Open(dev driver.Device, o Options) (*Region, error) {
 // reserve reserves the addresses of a region with pages.
 func (r *Region) reserve() error {
 	if r.vm = peers.Of(r.dev); r.vm == nil {
-		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported, Detail: "pages on a device without virtual memory"}
+		return &driver.Error{
+			Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported,
+			Detail: "pages on a device without virtual memory",
+		}
 	}
 	if g := r.dev.Info().Granularity; r.page%g != 0 {
 		detail := fmt.Sprintf("pages of %d bytes are not a multiple of the granularity, %s", r.page, bytesize.Exact(g))

@@ -205,7 +205,8 @@ func loadedByTool() []string {
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		_, path, _ := strings.Cut(lines.Text(), "/")
 		path = "/" + path
-		if (strings.Contains(path, "sanitizer") || strings.Contains(path, "njection")) && strings.Contains(path, ".so") &&
+		if (strings.Contains(path, "sanitizer") || strings.Contains(path, "njection")) &&
+			strings.Contains(path, ".so") &&
 			(len(found) == 0 || found[len(found)-1] != path) {
 			found = append(found, path)
 		}
