@@ -5,8 +5,8 @@ It compiles libashlar.so and the command ashlar with Go, compiles the hooks of t
 Python sources, the shim's sources and the prebuilt shims. If PyTorch is installed for the Python that runs this, the
 shim for it is compiled too. Only Python's standard library is needed, and no network.
 
-The wheel's tag names the highest version of glibc that its binaries need, read from the binaries. Build on an old
-system to serve old systems. SOURCE_DATE_EPOCH sets the time of the files in it.
+The wheel's tag names the highest version of glibc that its binaries need, read from the binaries, and at least the
+one that PyTorch's wheels need. SOURCE_DATE_EPOCH sets the time of the files in it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ PYTHON_DIR = Path(__file__).resolve().parent
 ROOT = PYTHON_DIR.parent
 sys.path.insert(0, str(PYTHON_DIR))
 
+import oldglibc  # noqa: E402
 from ashlar import jit, torchbuild  # noqa: E402
 from ashlar.elf import ELF  # noqa: E402
 from ashlar.errors import AshlarError  # noqa: E402
 from ashlar.torchbuild import shim_name  # noqa: E402
 from ashlar.version import __version__  # noqa: E402
 
-GO_LIBRARY = ["go", "build", "-trimpath", "-ldflags=-s -w", "-tags=libashlar", "-buildmode=c-shared"]
-GO_COMMAND = ["go", "build", "-trimpath", "-ldflags=-s -w"]
+GO_BUILD = ["go", "build", "-trimpath"]
+GO_STRIP = "-s -w"
 
-# The oldest glibc for which a manylinux tag of this form exists.
-OLDEST_GLIBC = (2, 5)
+# The glibc of PyTorch's wheels since 2.6. An older one is of no use.
+OLDEST_GLIBC = (2, 28)
 
 SHIM_FILE = re.compile(r"^pt(?P<major>\d)(?P<minor>\d+)(?:-cu(?P<cuda>\d+))?(?:-abi(?P<abi>[01]))?\.so$")
 
@@ -86,10 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="ashlar-wheel-") as directory:
-            tree = Path(directory) / "tree"
-            lay_out(tree, options)
+            tree, scratch = Path(directory) / "tree", Path(directory) / "scratch"
+            scratch.mkdir()
+            lay_out(tree, scratch, options)
             wheel, report = pack(tree, options.out)
-    except (BuildError, AshlarError, OSError) as err:
+    except (BuildError, AshlarError, OSError, subprocess.CalledProcessError) as err:
         print(f"build_wheel: {err}", file=sys.stderr)
         return 1
     print("\n".join(report))
@@ -97,23 +99,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def lay_out(tree: Path, options: argparse.Namespace) -> None:
-    """Put everything that the wheel has into a directory."""
+def lay_out(tree: Path, scratch: Path, options: argparse.Namespace) -> None:
+    """Put everything that the wheel has into the directory tree."""
     package = tree / "ashlar"
     copy_sources(package)
-    (package / "include").mkdir(exist_ok=True)
-    shutil.copy(ROOT / "cmd" / "libashlar" / "ashlar.h", package / "include")
-    for name in ("lib", "bin", "shims"):
+    for name in ("include", "lib", "bin", "shims"):
         (package / name).mkdir(exist_ok=True)
-    go_or_copy(options.library, GO_LIBRARY, "./cmd/libashlar", package / "lib" / "libashlar.so")
-    go_or_copy(options.command, GO_COMMAND, "./cmd/ashlar", package / "bin" / "ashlar")
-    (package / "bin" / "ashlar").chmod(0o755)
-    (package / "lib" / "libashlar.h").unlink(missing_ok=True)  # written by cgo; ashlar.h is the interface
+    shutil.copyfile(ROOT / "cmd" / "libashlar" / "ashlar.h", package / "include" / "ashlar.h")
+    if options.library:
+        shutil.copyfile(options.library, package / "lib" / "libashlar.so")
+    else:
+        build_library(package / "lib" / "libashlar.so", scratch)
+    if options.command:
+        shutil.copyfile(options.command, package / "bin" / "ashlar")
+    else:
+        go(["-ldflags", GO_STRIP, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], cgo=False)
     jit.compile_hooks(package / "lib" / "ashlar_hooks.so")
     for shim in options.shim:
-        shutil.copy(shim, package / "shims" / full_name(shim))
+        shutil.copyfile(shim, package / "shims" / full_name(shim))
     if not options.no_shim:
-        compile_shim_here(package / "shims")
+        compile_shim_here(package / "shims", scratch)
+
+
+def build_library(target: Path, scratch: Path) -> None:
+    """Build libashlar.so, for old versions of glibc too."""
+    compiler = subprocess.run(["go", "env", "CC"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    link = f"{GO_STRIP} -extldflags '{oldglibc.linker_flags(scratch, compiler)}'"
+    tags = "libashlar,netgo,osusergo"  # without the C library's resolver and user database
+    go(["-tags", tags, "-buildmode=c-shared", "-ldflags", link, "-o", str(target), "./cmd/libashlar"], cgo=True)
+    target.with_suffix(".h").unlink(missing_ok=True)  # written by cgo; ashlar.h is the interface
+
+
+def go(arguments: list[str], *, cgo: bool) -> None:
+    """Run go build at the root of the module."""
+    environ = {**os.environ, "CGO_ENABLED": str(int(cgo))}
+    if subprocess.run([*GO_BUILD, *arguments], cwd=ROOT, env=environ).returncode != 0:
+        raise BuildError(f"Go could not build {arguments[-1]}")
 
 
 def copy_sources(package: Path) -> None:
@@ -123,16 +144,6 @@ def copy_sources(package: Path) -> None:
             target = package / source.relative_to(PYTHON_DIR / "ashlar")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-
-
-def go_or_copy(given: Path | None, command: list[str], package: str, target: Path) -> None:
-    """Take a binary that is given, or build it with Go."""
-    if given:
-        shutil.copyfile(given, target)
-        return
-    environ = {**os.environ, "CGO_ENABLED": "1" if "-buildmode=c-shared" in command else "0"}
-    if subprocess.run([*command, "-o", str(target), package], cwd=ROOT, env=environ).returncode != 0:
-        raise BuildError(f"Go could not build {package}")
 
 
 def full_name(shim: Path) -> str:
@@ -148,7 +159,7 @@ def full_name(shim: Path) -> str:
     return shim_name((int(match["major"]), int(match["minor"])), cuda, abi)
 
 
-def compile_shim_here(directory: Path) -> None:
+def compile_shim_here(directory: Path, scratch: Path) -> None:
     """Compile the shim for the PyTorch of this Python, if there is one and no shim for it is given."""
     try:
         build = torchbuild.of_files()
@@ -157,7 +168,7 @@ def compile_shim_here(directory: Path) -> None:
         return
     target = directory / build.shim_name()
     if not target.exists():
-        jit.compile_shim(build, target)
+        jit.compile_shim(build, target, oldglibc.single_threaded_source(scratch))
 
 
 def pack(tree: Path, out: Path) -> tuple[Path, list[str]]:

@@ -50,14 +50,13 @@ def enable(conf: str | None = None, *, tier: str = "auto", strict: bool = True) 
     pluggable tier, and if nothing works PyTorch keeps its allocator; both are warnings. The result says whether
     Ashlar is enabled. A second call is a no-op, unless its settings differ, which is an error.
     """
-    with _lock:
-        try:
-            _enable(conf, tier, strict)
-        except AshlarError as err:
-            if strict:
-                raise
-            warnings.warn(f"{err}; PyTorch keeps its own allocator", RuntimeWarning, stacklevel=2)
-        return _active is not None
+    try:
+        _enable(conf, tier, strict)
+    except AshlarError as err:
+        if strict:
+            raise
+        warnings.warn(f"{err}; PyTorch keeps its own allocator", RuntimeWarning, stacklevel=2)
+    return _active is not None
 
 
 def _enable(conf: str | None, tier: str, strict: bool) -> None:
@@ -65,22 +64,28 @@ def _enable(conf: str | None, tier: str, strict: bool) -> None:
     if tier not in TIERS:
         raise SettingsError(f"the tier can be {' or '.join(TIERS)}, not {tier!r}")
     wanted = settings.from_environment(conf)
-    if _active is not None:
-        if conf is not None and wanted != _active.settings:
+    if not _active:
+        check_platform()
+        _check_conflicts()
+        _import_torch()  # without the lock, which the hook on this import in another thread may hold
+    with _lock:
+        if _active is None:
+            _active = _first_activation(wanted, wanted.tier if tier == "auto" else tier, strict)
+        elif conf is not None and wanted != _active.settings:
             raise SettingsError(f"already enabled with {_active.settings}, which cannot be changed to {wanted}")
-        return
+
+
+def _first_activation(wanted: Settings, tier: str, strict: bool) -> Active:
+    """Install Ashlar, and set what goes with it."""
     if forked():
         raise AshlarError("enable: this process was made by fork: use the start method spawn or forkserver", FORKED)
-    check_platform()
-    _check_conflicts()
-    tier = wanted.tier if tier == "auto" else tier
     torch = _import_torch()
-    build = torchbuild.of_module(torch)
     _check_allocator(torch)
-    _active = _activate(torch, build, wanted, tier, strict)
+    active = _activate(torch, torchbuild.of_module(torch), wanted, tier, strict)
     for name, value in NCCL_DEFAULTS.items():
         os.environ.setdefault(name, value)
     close_at_exit()
+    return active
 
 
 def _activate(
@@ -106,11 +111,10 @@ def _activate(
 
 
 def _activate_shim(torch: ModuleType, build: torchbuild.TorchBuild, wanted: Settings, tier: str) -> Active:
-    choice = shims.choose(build, tier)
-    shim = shims.Shim(choice.path, build)
+    shim, tier = shims.load(build, tier)
     library = _initialized_library(torch, wanted)
     shim.install(library.table(), f"name:{wanted.name}")
-    return Active(wanted, choice.tier, library, shim)
+    return Active(wanted, tier, library, shim)
 
 
 def _activate_pluggable(torch: ModuleType, wanted: Settings) -> Active:

@@ -186,17 +186,14 @@ def _shim() -> Iterator[Finding]:
 
 
 def _jit_finding(build: TorchBuild) -> Finding:
+    """Compile the shim, unless the cache has it: nothing else shows that it can be."""
     try:
-        path = jit.shim_path(build)
-        if path.is_file():
-            return Finding(GOOD, "tier", f"jit: {path}")
-        name = Path(jit.shim_command(build)[0]).name
+        return Finding(GOOD, "tier", f"jit: the shim compiled for PyTorch {build.version}, {jit.cached_shim(build)}")
     except AshlarError as err:
         return Finding(
             BROKEN, "tier", f"no prebuilt shim {build.shim_name()}, and it cannot be compiled: {err.text}",
             "or accept the restrictions of tier:pluggable",
         )  # fmt: skip
-    return Finding(GOOD, "tier", f"jit: {name} compiles the shim for PyTorch {build.version} at its first use")
 
 
 def _cache() -> Iterator[Finding]:

@@ -23,10 +23,10 @@ from .torchbuild import TorchBuild
 
 log = logging.getLogger("ashlar")
 
-COMMON_FLAGS = ("-O2", "-std=c++17", "-fPIC", "-shared", "-fno-semantic-interposition")
+COMMON_FLAGS = ("-O2", "-std=c++17", "-fPIC", "-shared", "-pthread")
 
-# The libraries of PyTorch that the shim calls; only those that it really needs stay in the result.
-TORCH_LIBRARIES = ("c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch")
+# The libraries of PyTorch that the shim calls.
+TORCH_LIBRARIES = ("c10", "c10_cuda")
 
 
 def cache_dir() -> Path:
@@ -64,13 +64,14 @@ def shim_command(build: TorchBuild) -> list[str]:
     return [*command, str(runtime)] if runtime else command
 
 
-def compile_shim(build: TorchBuild, target: Path) -> None:
-    """Compile the shim for a build of PyTorch to a file."""
+def compile_shim(build: TorchBuild, target: Path, *more_sources: Path) -> None:
+    """Compile the shim for a build of PyTorch to a file, perhaps with more sources."""
     if not any(path.suffix == ".cpp" for path in files.shim_sources()):
         raise AshlarError(f"no sources of the shim in {files.SHIM_SOURCES}: install the wheel again")
     if not (build.root / "include" / "c10" / "cuda" / "CUDACachingAllocator.h").is_file():
         raise AshlarError(f"PyTorch's headers are not in {build.root / 'include'}: install PyTorch from its wheel")
-    _run([*shim_command(build), "-o", str(target)], f"the shim for PyTorch {build.version}")
+    command = [*shim_command(build), *[str(source) for source in more_sources], "-o", str(target)]
+    _run(command, f"the shim for PyTorch {build.version}")
 
 
 def compile_hooks(target: Path) -> None:

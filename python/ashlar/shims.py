@@ -8,7 +8,7 @@ the classes of PyTorch that it derives from have no stable ABI. Its name has all
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import logging
 from pathlib import Path
 
 from . import files, jit
@@ -16,13 +16,7 @@ from .errors import AshlarError
 from .library import OK, STATUS_TEXT
 from .torchbuild import TorchBuild, release_of
 
-
-@dataclass(frozen=True)
-class Choice:
-    """The file of a shim and the tier that it stands for."""
-
-    path: Path
-    tier: str  # "shim" for a prebuilt one, "jit" for a compiled one
+log = logging.getLogger("ashlar")
 
 
 def prebuilt(build: TorchBuild) -> Path | None:
@@ -36,18 +30,24 @@ def prebuilt_names() -> list[str]:
     return sorted(path.name for path in files.PREBUILT_SHIMS.glob("*.so"))
 
 
-def choose(build: TorchBuild, tier: str) -> Choice:
-    """The shim of a tier ("shim", "jit" or "auto": the first of the two that can be had)."""
+def load(build: TorchBuild, tier: str) -> tuple[Shim, str]:
+    """Load the shim of a tier, which the result names: "shim" (prebuilt), "jit" (compiled here), or with "auto" the
+    first of the two that can be loaded."""
     path = prebuilt(build) if tier in ("auto", "shim") else None
     if path:
-        return Choice(path, "shim")
-    if tier == "shim":
+        try:
+            return Shim(path, build), "shim"
+        except AshlarError as err:
+            if tier == "shim":
+                raise
+            log.warning("%s; compiling one", err)
+    elif tier == "shim":
         have = ", ".join(prebuilt_names()) or "none"
         raise AshlarError(
             f"no prebuilt shim {build.shim_name()} for PyTorch {build.version}; this installation has: {have}. With "
             "tier auto or jit it is compiled here"
         )
-    return Choice(jit.cached_shim(build), "jit")
+    return Shim(jit.cached_shim(build), build), "jit"
 
 
 class Shim:

@@ -85,6 +85,18 @@ class Enable(unittest.TestCase):
         self.assertEqual(app.calls().count("install name:ashlar"), 1)
 
 
+    def test_enable_in_one_thread_and_import_in_another_do_not_wait_for_each_other(self):
+        app = Installation()
+        app.python(
+            "import ashlar, threading\nfrom ashlar import launch\n"
+            "launch.enable_when_torch_is_imported()\n"
+            "threads = [threading.Thread(target=f) for f in (lambda: __import__('torch'), ashlar.enable) * 4]\n"
+            "[t.start() for t in threads]; [t.join() for t in threads]\nassert ashlar.is_enabled()",
+            STUB_SLOW_IMPORT="0.3",
+        )
+        self.assertEqual(app.calls().count("install name:ashlar"), 1)
+
+
 class Tiers(unittest.TestCase):
     def test_auto_takes_the_prebuilt_shim_else_compiles_one(self):
         self.assertEqual(Installation().python(ENABLE + "print(ashlar.tier())"), "shim")
@@ -109,7 +121,15 @@ class Tiers(unittest.TestCase):
     def test_a_shim_whose_name_lies_is_refused(self):
         app = Installation(prebuilt=False)
         app.add_shim("pt211-cu13-abi1.so", built_for="2.10.0")
-        self.assertIn("is for PyTorch 2.10.0, and this is PyTorch 2.11.0+cu130", app.error(ENABLE))
+        text = app.error("import ashlar; ashlar.enable(tier='shim')")
+        self.assertIn("is for PyTorch 2.10.0, and this is PyTorch 2.11.0+cu130", text)
+
+    def test_auto_compiles_a_shim_if_the_prebuilt_one_cannot_be_loaded(self):
+        app = Installation()
+        (app.package / "shims" / "pt211-cu13-abi1.so").write_text("of a newer system")
+        result = app.run("-c", ENABLE + "print(ashlar.tier())")
+        self.assertEqual(result.stdout.strip(), "jit")
+        self.assertIn("pt211-cu13-abi1.so cannot be loaded", result.stderr)
 
     def test_strict_auto_does_not_fall_back_to_the_pluggable_tier(self):
         text = Installation(prebuilt=False).error(ENABLE, PATH="/nonexistent")

@@ -16,6 +16,7 @@ from installation import HEADER, PYTHON_DIR, Installation, library, scratch, shi
 
 sys.path.insert(0, str(PYTHON_DIR))
 
+import oldglibc  # noqa: E402
 from ashlar.elf import ELF, NotELF  # noqa: E402
 
 
@@ -79,10 +80,8 @@ class Wheel(unittest.TestCase):
             expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             self.assertEqual((digest, int(size)), (f"sha256={expected}", len(data)), name)
 
-    def test_the_tag_is_the_highest_glibc_that_a_binary_needs(self):
-        highest = max(
-            ELF(path).highest("GLIBC_") for path in (library(), program(), shim())
-        )
+    def test_the_tag_is_the_highest_glibc_that_a_binary_needs_or_that_of_pytorch(self):
+        highest = max((2, 28), *(ELF(path).highest("GLIBC_") for path in (library(), program(), shim())))
         tag = f"py3-none-manylinux_{highest[0]}_{highest[1]}_x86_64"
         self.assertIn(f"Tag: {tag}\n", self.files[f"{self.info}/WHEEL"].decode())
         self.assertTrue(self.wheel.name.endswith(f"-{tag}.whl"), self.wheel)
@@ -130,7 +129,7 @@ class Builder(unittest.TestCase):
         app = Installation()
         target = app.root / "python"
         target.mkdir()
-        for name in ("build_wheel.py",):
+        for name in ("build_wheel.py", "oldglibc.py"):
             (target / name).write_bytes((PYTHON_DIR / name).read_bytes())
         (app.package.parent / "ashlar").rename(target / "ashlar")
         for path in ("cmd/libashlar/ashlar.h", "docs/pytorch.md", "LICENSE"):
@@ -167,6 +166,40 @@ class Builder(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn(part, result.stderr)
         self.assertFalse((scratch() / "none").exists())
+
+
+class OldGlibc(unittest.TestCase):
+    def test_threads_and_dlopen_need_their_first_versions_and_work(self):
+        directory = scratch() / "oldglibc"
+        directory.mkdir()
+        flags = oldglibc.linker_flags(directory).split()
+        source, target = directory / "threads.c", directory / "threads"
+        source.write_text(
+            "#include <dlfcn.h>\n#include <pthread.h>\n#include <stdio.h>\n"
+            "void *run(void *p) { return dlsym(dlopen(0, RTLD_NOW), p); }\n"
+            "int main() { pthread_t t; void *r = 0; pthread_create(&t, 0, run, \"puts\"); pthread_join(t, &r);\n"
+            "  return r == (void *)puts ? 0 : 1; }\n"
+        )
+        subprocess.run(["gcc", str(source), *flags, "-o", str(target)], check=True)
+        versions = {
+            line.split("(")[1].split(")")[0]
+            for line in subprocess.run(["objdump", "-T", str(target)], capture_output=True, text=True).stdout.splitlines()
+            if line.endswith(("pthread_create", "dlopen", "dlsym")) and "(" in line
+        }
+        self.assertEqual(versions, {"GLIBC_2.2.5"})
+        self.assertEqual(subprocess.run([str(target)]).returncode, 0)
+
+    def test_shared_pointers_need_no_new_variable(self):
+        directory = scratch() / "single"
+        directory.mkdir()
+        source, target = directory / "pointers.cpp", directory / "pointers.so"
+        source.write_text("#include <memory>\nvoid f(std::shared_ptr<int> p) { auto q = p; }\n")
+        command = ["g++", "-shared", "-fPIC", "-O0", str(source), "-o", str(target)]
+        subprocess.run(command, check=True)
+        plain = ELF(target).highest("GLIBC_")
+        subprocess.run([*command, str(oldglibc.single_threaded_source(directory))], check=True)
+        self.assertLess(ELF(target).highest("GLIBC_"), max(plain, (2, 32)))
+        self.assertNotIn("GLIBC_2.32", ELF(target).versions())
 
 
 class Elf(unittest.TestCase):

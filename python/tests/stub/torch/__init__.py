@@ -1,8 +1,11 @@
 """A torch for the tests, with the attributes that the package uses. STUB_* variables change its facts."""
 
 import os
+import time
 
-from . import version
+time.sleep(float(os.environ.get("STUB_SLOW_IMPORT", "0")))
+
+from . import version  # noqa: E402
 
 __version__ = version.__version__
 
