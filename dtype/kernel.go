@@ -62,8 +62,8 @@ func toInteger[D integer](x float64) D {
 	return d[0]
 }
 
-// bounds returns the range of D, and the float nearest to the least integer and the one just beyond the greatest, which are
-// both powers of two or 0, and so exact.
+// bounds returns the range of D, and the float nearest to the least integer and the one just beyond the greatest, which
+// are both powers of two or 0, and so exact.
 func bounds[D integer, S float]() (least, greatest D, low, high S) {
 	bits := int(unsafe.Sizeof(least)) * 8
 	if greatest = ^D(0); greatest > 0 {

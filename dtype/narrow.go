@@ -168,8 +168,8 @@ func nearInt64(v int64) float32 { return float32(stickyInt64(v)) }
 // nearUint64 is float32(v), rounded once; on 32-bit x86 Go rounds to float64 first.
 func nearUint64(v uint64) float32 { return float32(stickyUint64(v)) }
 
-// stickyInt64 returns v, or if a float64 cannot represent it, v with a last bit that records the bits cut off. Rounded to
-// less than 52 bits the result is the same as for v.
+// stickyInt64 returns v, or if a float64 cannot represent it, v with a last bit that records the bits cut off. Rounded
+// to less than 52 bits the result is the same as for v.
 func stickyInt64(v int64) float64 {
 	if v > 1<<53 || v < -1<<53 {
 		v = withStickyBit(v)
@@ -185,7 +185,8 @@ func stickyUint64(v uint64) float64 {
 	return float64(v)
 }
 
-// withStickyBit clears the 11 lowest bits and sets the next one if any of them was 1. A float64 represents the result exactly.
+// withStickyBit clears the 11 lowest bits and sets the next one if any of them was 1. A float64 represents the result
+// exactly.
 func withStickyBit[I int64 | uint64](v I) I {
 	if v&0x7ff != 0 {
 		v |= 0x800

@@ -92,15 +92,15 @@ func newStep[D, S any](to DType, kernel func([]D, []S)) step {
 	return step{run, to.Size()}
 }
 
-// view returns the same memory as elements. Package unsafe it is because Go has no other way to read a []byte as numbers
-// without a call for each; the memory is aligned for T, is not kept, and T holds no pointers.
+// view returns the same memory as elements. Package unsafe it is because Go has no other way to read a []byte as
+// numbers without a call for each; the memory is aligned for T, is not kept, and T holds no pointers.
 func view[T any](b []byte) []T {
 	var zero T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b))/unsafe.Sizeof(zero))
 }
 
-// route returns the steps from one type to another. At most one of them rounds, but for the preparation to odd, which is
-// rounded once more as if it had not been.
+// route returns the steps from one type to another. At most one of them rounds, but for the preparation to odd, which
+// is rounded once more as if it had not been.
 func (t *direct) route(to, from DType) []step {
 	via := func(middle DType) []step { return append(t.route(middle, from), t.route(to, middle)...) }
 	switch {

@@ -12,8 +12,8 @@ type hole[V any] struct {
 // room returns the size of a hole from its first multiple of unit on.
 func room(s Span, unit int64) int64 { return max(0, s.End()-ceil(s.At, unit)) }
 
-// A node of the tree. Entry i of a leaf is a hole, of an inner node a node. A root may have any number of entries; no other
-// node is empty.
+// A node of the tree. Entry i of a leaf is a hole, of an inner node a node. A root may have any number of entries; no
+// other node is empty.
 type node[V any] struct {
 	n     int
 	start [fan]int64 // of entry i: of the hole, or the least below

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/ashlar-go/ashlar/mem"
 
-// Totals are the allocated bytes at some point of a history, with their peaks. The zero value is the start of a history with nothing
-// allocated before it. Not safe for concurrent use.
+// Totals are the allocated bytes at some point of a history, with their peaks. The zero value is the start of a history
+// with nothing allocated before it. Not safe for concurrent use.
 type Totals struct {
 	Requested mem.Stat // requested bytes of active blocks: those whose free has not completed
 	Reserved  mem.Stat // in segments and mapped pages

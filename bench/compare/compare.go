@@ -1,10 +1,10 @@
-// Command compare measures Ashlar's allocators, copies and operations beside PyTorch's and the CUDA runtime's, in one run on one
-// machine, and says which of Ashlar's targets the figures meet.
+// Command compare measures Ashlar's allocators, copies and operations beside PyTorch's and the CUDA runtime's, in one
+// run on one machine, and says which of Ashlar's targets the figures meet.
 //
 // # How it measures
 //
-// Each side is a worker: a process that reads one question a line from its standard input, does the work, takes the time
-// itself and answers with one line of JSON.
+// Each side is a worker: a process that reads one question a line from its standard input, does the work, takes the
+// time itself and answers with one line of JSON.
 //
 //	native    bench/native/native.cpp, built by this command: PyTorch's CUDACachingAllocator in C++, without Python;
 //	          cudaMallocAsync; copies by the CUDA runtime and driver
@@ -22,9 +22,9 @@
 //
 // # What it does not do
 //
-// It does not fix clocks or processors, does not measure a model's training, and does not decide whether a difference is
-// noise: the spread is printed. A side that cannot be built or started, and a question that fails, are listed as failures
-// and the rest goes on.
+// It does not fix clocks or processors, does not measure a model's training, and does not decide whether a difference
+// is noise: the spread is printed. A side that cannot be built or started, and a question that fails, are listed as
+// failures and the rest goes on.
 //
 // # Use
 //

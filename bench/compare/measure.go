@@ -30,7 +30,8 @@ type worker struct {
 
 const maxStarts = 4 // of a worker that keeps dying
 
-// measure starts the workers and fills r. What fails on the way is in r; the error is for what makes the rest pointless.
+// measure starts the workers and fills r. What fails on the way is in r; the error is for what makes the rest
+// pointless.
 func measure(ctx context.Context, o options, r *results, progress io.Writer) (err error) {
 	s := o.settings
 	b := &bench{r: r, workers: map[string]*worker{}, progress: progress}

@@ -16,9 +16,9 @@ import (
 // rowLength is the length of the last axis of what operations work on: what softmax and norms normalize.
 const rowLength = 4096
 
-// operation measures an operation on tensors of a type: size is the bytes of one operand, or, of matmul, the length of its
-// axes. It gives "rate": GB/s (10^9 bytes) read and written, each operand counted once; of matmul TFLOP/s; of overhead
-// microseconds of one operation on a single element, many of them queued.
+// operation measures an operation on tensors of a type: size is the bytes of one operand, or, of matmul, the length of
+// its axes. It gives "rate": GB/s (10^9 bytes) read and written, each operand counted once; of matmul TFLOP/s; of
+// overhead microseconds of one operation on a single element, many of them queued.
 func (a *asker) operation(name string, d dtype.DType, size int64, duration time.Duration) (map[string]float64, error) {
 	if a.place == nil {
 		if err := a.copies.release(a.dev); err != nil {
@@ -60,8 +60,8 @@ func (a *asker) operation(name string, d dtype.DType, size int64, duration time.
 	return map[string]float64{"rate": amount / 1e9 / seconds}, err
 }
 
-// prepare makes the operands at p, and returns the work, whose result is made at out, and how much of it there is: bytes or
-// floating-point operations.
+// prepare makes the operands at p, and returns the work, whose result is made at out, and how much of it there is:
+// bytes or floating-point operations.
 func prepare(
 	p, out *tensor.Place, name string, d dtype.DType, size int64,
 ) (work func() (*tensor.Tensor, error), amount float64, err error) {

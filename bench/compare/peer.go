@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// patience is how long an answer may take. Measurements take seconds; loading PyTorch from a cold disk can take a minute.
+// patience is how long an answer may take. Measurements take seconds; loading PyTorch from a cold disk can take a
+// minute.
 const patience = 2 * time.Minute
 
 // A peer is a worker's process as this program sees it. One question at a time.

@@ -1,4 +1,5 @@
-// Package backendtest is the suite that every backend passes: what the doc comments of package backend promise, as tests.
+// Package backendtest is the suite that every backend passes: what the doc comments of package backend promise, as
+// tests.
 //
 // A backend's own test calls Run with a function that opens a device, an allocator and the backend. The suite asks for
 // nothing but the contract, and works in three layers:
@@ -16,16 +17,16 @@
 //
 // Results that the contract determines are compared bit for bit (NaNs with NaNs, and zeros without their sign where
 // nothing says which): moves, conversions, integers, comparisons, sorting, random numbers, and additions, subtractions,
-// multiplications, divisions, square roots and roundings of floats. Others have a bound, in bound.go and beside each check:
-// a number of units in the last place of the type computed in, as GPU vendors' libraries state theirs, or the rounding
-// errors of a sum. A result then lies between the lower and the upper bound, both rounded to the type stored, which so
-// covers overflow, subnormal numbers and the rounding to 16 bits alike.
+// multiplications, divisions, square roots and roundings of floats. Others have a bound, in bound.go and beside each
+// check: a number of units in the last place of the type computed in, as GPU vendors' libraries state theirs, or the
+// rounding errors of a sum. A result then lies between the lower and the upper bound, both rounded to the type stored,
+// which so covers overflow, subnormal numbers and the rounding to 16 bits alike.
 //
 // # Scratch
 //
-// The allocator that the backend gets fills each block with garbage, in stream order, before it hands it out and when it
-// comes back: scratch that is taken to be zero, or used by work that was queued after it was freed, shows in results. After
-// each trial no block may be left.
+// The allocator that the backend gets fills each block with garbage, in stream order, before it hands it out and when
+// it comes back: scratch that is taken to be zero, or used by work that was queued after it was freed, shows in
+// results. After each trial no block may be left.
 //
 // Everything follows from Config.Seed, which failures name. Nothing depends on time. The suite does not test speed.
 package backendtest

@@ -294,8 +294,8 @@ func extreme(greater bool, x, y float64) answer {
 	return exact(y)
 }
 
-// pow is x to the power of y, as IEEE 754 and C say: where one of them or the result is special, by Go's math.Pow, which
-// follows the same list, but loses bits with every doubling of y.
+// pow is x to the power of y, as IEEE 754 and C say: where one of them or the result is special, by Go's math.Pow,
+// which follows the same list, but loses bits with every doubling of y.
 func pow(d dtype.DType, x, y float64) float64 {
 	v := math.Pow(x, y)
 	if d != dtype.Float64 && math.Abs(y) < 1000 || x == 0 || y == 0 || x == 1 || math.IsInf(x, 0) || math.IsInf(y, 0) ||

@@ -51,8 +51,8 @@ func checkCopy(s *suite) {
 	}
 }
 
-// spread makes the patterns of narrow types in turn, in steps of 13 from a random one on, and of the others patterns all
-// over the range with many zeros at the end: of floats, numbers in the middle between two of a narrower type.
+// spread makes the patterns of narrow types in turn, in steps of 13 from a random one on, and of the others patterns
+// all over the range with many zeros at the end: of floats, numbers in the middle between two of a narrower type.
 func (s *suite) spread(d dtype.DType) maker {
 	start := s.rng.Uint64()
 	return func(i int, b []byte) {

@@ -1,7 +1,7 @@
 package backendtest
 
-// groups returns, for each element of a shape in which the axes that over names have been combined (in row-major order),
-// the numbers of the elements that fall together there, in row-major order.
+// groups returns, for each element of a shape in which the axes that over names have been combined (in row-major
+// order), the numbers of the elements that fall together there, in row-major order.
 func groups(shape []int, over func(axis int) bool) [][]int {
 	combined := make([]int, len(shape))
 	for k, n := range shape {

@@ -9,7 +9,8 @@ var (
 	hugeLength   = 70_000
 )
 
-// shape returns the lengths of up to five axes, now and then sixteen, with at most most elements in all, and sometimes none.
+// shape returns the lengths of up to five axes, now and then sixteen, with at most most elements in all, and sometimes
+// none.
 func (s *suite) shape(most int) []int {
 	rank := s.rng.IntN(6)
 	if s.oneIn(24) {

@@ -145,8 +145,8 @@ func normalized(c format, rms bool, x *operand, group []int, eps float64) []answ
 	}
 	variance := squares.value() / n
 	scale := math.Sqrt(variance + eps)
-	// The mean is off by the error of a sum; so is the variance, and the more, the larger the mean is beside the deviation,
-	// as it is in Welford's way of computing both in one pass.
+	// The mean is off by the error of a sum; so is the variance, and the more, the larger the mean is beside the
+	// deviation, as it is in Welford's way of computing both in one pass.
 	factor := sumError(c, len(group))
 	meanOff := factor * absolute / n
 	scaleOff := factor + c.epsilon()*4

@@ -189,8 +189,8 @@ func (t *total) value() float64 {
 	return t.sum + t.lost
 }
 
-// sumError is the factor of the sum of absolute values by which a sum of n numbers may be off: blocks of 32 one after the
-// other, and pairs of blocks from there on.
+// sumError is the factor of the sum of absolute values by which a sum of n numbers may be off: blocks of 32 one after
+// the other, and pairs of blocks from there on.
 func sumError(c format, n int) float64 { return c.epsilon() * (2*math.Log2(float64(max(1, n))) + 32) }
 
 // reduceFloats combines floats.
@@ -267,9 +267,9 @@ func (s *suite) longSums() {
 
 const manyTerms = 1 << 16
 
-// orderSensitive returns an element of a type that shows who adds it up in order. What the additions round away, most numbers
-// lose in one direction, but some in both by turns, so that they end nearly right: those are passed over. Narrow types
-// show nothing, since their few bits fit in what is computed with.
+// orderSensitive returns an element of a type that shows who adds it up in order. What the additions round away, most
+// numbers lose in one direction, but some in both by turns, so that they end nearly right: those are passed over.
+// Narrow types show nothing, since their few bits fit in what is computed with.
 func (s *suite) orderSensitive(d dtype.DType) float64 {
 	for c := computed(d); ; {
 		v, sum := formats[d].round(0.01+s.rng.Float64()/100), 0.0

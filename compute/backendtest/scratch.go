@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A scratchAllocator is the allocator that the backend under test gets: it knows what is allocated, and writes garbage over blocks as
-// they come and go, in stream order.
+// A scratchAllocator is the allocator that the backend under test gets: it knows what is allocated, and writes garbage
+// over blocks as they come and go, in stream order.
 type scratchAllocator struct {
 	inner mem.Allocator
 

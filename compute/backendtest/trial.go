@@ -87,8 +87,8 @@ func (t *trial) add(role string, d dtype.DType, l layout, make maker) *operand {
 	return o
 }
 
-// upload finds memory for an operand: the device's or, where the backend reaches it, now and then Go's own; none now and
-// then if there is no element.
+// upload finds memory for an operand: the device's or, where the backend reaches it, now and then Go's own; none now
+// and then if there is no element.
 func (t *trial) upload(o *operand) {
 	visible := t.s.rig.Device.Visible()
 	switch {

@@ -33,7 +33,8 @@ func checkUnary(s *suite) {
 			s.unary(op, d, []int{len(edges)}, fromBits(edges), true)
 			s.unary(op, d, s.shape(most), s.anything(d), true)
 			s.unary(op, d, s.shapeOf(1, most), s.spread(d), false)
-			// Where functions are neither flat nor out of range: in place, so that nothing is broadcast, and enough of them.
+			// Where functions are neither flat nor out of range: in place, so that nothing is broadcast, and enough of
+			// them.
 			s.unary(op, d, []int{257}, s.uniform(d, -8, 8), true)
 			s.unary(op, d, []int{257}, s.uniform(d, -90, 90), true)
 			for range s.rounds {

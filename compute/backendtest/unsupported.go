@@ -8,7 +8,8 @@ import (
 // anyResult takes whatever it finds.
 func anyResult(int, []byte) string { return "" }
 
-// checkUnsupported asks for what no backend must know: it is refused as unsupported, or done, and nothing else is touched.
+// checkUnsupported asks for what no backend must know: it is refused as unsupported, or done, and nothing else is
+// touched.
 func checkUnsupported(s *suite) {
 	b := s.rig.Backend
 	shape := []int{2, 5}

@@ -14,8 +14,8 @@ func realPart(d dtype.DType) dtype.DType {
 	return dtype.Float64
 }
 
-// anything makes elements of every sort: ordinary numbers, small integers, all magnitudes, any bits, and the edges of the
-// type.
+// anything makes elements of every sort: ordinary numbers, small integers, all magnitudes, any bits, and the edges of
+// the type.
 func (s *suite) anything(d dtype.DType) maker {
 	if d.IsComplex() {
 		part := s.anything(realPart(d))

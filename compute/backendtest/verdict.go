@@ -39,8 +39,8 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// An answer is a number and how far off a result may be before it is rounded to its type, and other results, as they are
-// stored, that are as good.
+// An answer is a number and how far off a result may be before it is rounded to its type, and other results, as they
+// are stored, that are as good.
 type answer struct {
 	value, tolerance float64
 	others           []float64
@@ -85,8 +85,8 @@ func (f format) accepts(got float64, a answer) bool {
 // exact is an answer without tolerance.
 func exact(v float64) answer { return answer{value: v} }
 
-// within is an answer that may be ulps units in the last place of f off. An answer of 0 is exact: where a function is 0, or
-// too small for a float64, there is nothing to be off by.
+// within is an answer that may be ulps units in the last place of f off. An answer of 0 is exact: where a function is
+// 0, or too small for a float64, there is nothing to be off by.
 func within(f format, v, ulps float64) answer {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return exact(v)

@@ -85,8 +85,8 @@ func (b *Backend) argReduce(q backend.Queue, d dtype.DType, p argReduceParams, k
 	return b.argReduce(q, d, p, leftAxes(kept), []axis{{n: plan.splits, stride: [3]int{outputs}}})
 }
 
-// planArgReduce gives a thread more units than a Reduce does, since it looks at some of them twice, but of rows that are not
-// short leaves four threads or more to each, so that neighbours read neighbours.
+// planArgReduce gives a thread more units than a Reduce does, since it looks at some of them twice, but of rows that
+// are not short leaves four threads or more to each, so that neighbours read neighbours.
 func planArgReduce(d dtype.DType, x driver.Pointer, kept, folded []axis, multiprocessors int) reducePlan {
 	v := min(8, 16/d.Size())
 	few := min(32, max(8, countAlong(folded)/v/4))

@@ -58,7 +58,8 @@ func countAlong(list []axis) int {
 	return n
 }
 
-// An axes is Axes of kernels/axes.cuh. S is an array of as many operands as the kernel has, each [backend.MaxRank]int64.
+// An axes is Axes of kernels/axes.cuh. S is an array of as many operands as the kernel has, each
+// [backend.MaxRank]int64.
 type axes[S any] struct {
 	rank   int64
 	n      [backend.MaxRank]int64

@@ -39,7 +39,8 @@ type blas struct {
 	args       [23]uintptr // of the call that is being made: here they need no memory of their own
 }
 
-// handleSettings are the settings that a handle was given last. Their zero value is that of none, as no workspace has size 0.
+// handleSettings are the settings that a handle was given last. Their zero value is that of none, as no workspace has
+// size 0.
 type handleSettings struct {
 	stream        uintptr
 	workspace     driver.Pointer

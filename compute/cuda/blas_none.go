@@ -21,6 +21,6 @@ func (b *Backend) BLASHandle() (uintptr, error) {
 	return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: dl.ErrNone.Error()}
 }
 
-// Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed by
-// kernels of this package.
+// Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed
+// by kernels of this package.
 func (b *Backend) Library() (name, why string) { return "", dl.ErrNone.Error() }

@@ -1,18 +1,18 @@
-// Package cuda computes on NVIDIA GPUs: it is the backend.Backend over a driver.Device that runs compiled code. Its kernels
-// are CUDA C (kernels/*.cu), compiled to PTX that is part of the program, so that neither a compiler nor a toolkit is
-// needed where it runs; the graphics driver makes machine code of it. Matrix products of floats are cuBLAS's where that
-// library is found, and our own where it is not.
+// Package cuda computes on NVIDIA GPUs: it is the backend.Backend over a driver.Device that runs compiled code. Its
+// kernels are CUDA C (kernels/*.cu), compiled to PTX that is part of the program, so that neither a compiler nor a
+// toolkit is needed where it runs; the graphics driver makes machine code of it. Matrix products of floats are cuBLAS's
+// where that library is found, and our own where it is not.
 //
 // # Design
 //
-// A method works in three steps, none of which waits for the device. It plans: axes are put in the order of dst's strides,
-// those that follow each other in memory become one (index.go), and work is cut where 32-bit indices would not do. It
-// picks a kernel: by operation and type, and by whether 16 bytes can be moved at a time (elementwise.go). It launches:
-// one structure of parameters, laid out as the kernel's source says it.
+// A method works in three steps, none of which waits for the device. It plans: axes are put in the order of dst's
+// strides, those that follow each other in memory become one (index.go), and work is cut where 32-bit indices would not
+// do. It picks a kernel: by operation and type, and by whether 16 bytes can be moved at a time (elementwise.go). It
+// launches: one structure of parameters, laid out as the kernel's source says it.
 //
 // A module of kernels is one source compiled for one type of elements: unary_f32. It is loaded when its first kernel is
-// launched, since making machine code takes a fraction of a second; the graphics driver keeps that on disk. Kernels have
-// small numbers (module.go), and finding one that was launched before is reading an array.
+// launched, since making machine code takes a fraction of a second; the graphics driver keeps that on disk. Kernels
+// have small numbers (module.go), and finding one that was launched before is reading an array.
 //
 // What kernels find wrong they write to a cell of page-locked host memory, which Failed reads (failure.go).
 //
@@ -20,7 +20,8 @@
 // cuBLAS. Locks: Backend.mu guards loading, and blas.mu cuBLAS's state; both are leaves but for calls of the device. A
 // launch of a loaded kernel takes neither.
 //
-// Not done here: deciding shapes and types, which package compute has done; memory other than scratch; and nothing waits.
+// Not done here: deciding shapes and types, which package compute has done; memory other than scratch; and nothing
+// waits.
 package cuda
 
 import (
@@ -36,8 +37,8 @@ import (
 // Options says how a Backend computes. The zero value is a good one.
 type Options struct {
 	// Libraries are names or paths of cuBLAS to try before the usual ones: that of a Python environment, say, which is
-	// site-packages/nvidia/cublas/lib/libcublas.so.12 or site-packages/nvidia/cu13/lib/libcublas.so.13. Before the first
-	// that opens, the libcublasLt beside it is opened, as the loader does not look there.
+	// site-packages/nvidia/cublas/lib/libcublas.so.12 or site-packages/nvidia/cu13/lib/libcublas.so.13. Before the
+	// first that opens, the libcublasLt beside it is opened, as the loader does not look there.
 	Libraries []string
 
 	// NoLibrary keeps to the kernels of this package.
@@ -62,8 +63,8 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New returns a Backend of dev, a device that runs compiled code and has page-locked host memory: a GPU that driver/cuda
-// opened. The error matches driver.ErrUnsupported if it is another. The device must outlive it.
+// New returns a Backend of dev, a device that runs compiled code and has page-locked host memory: a GPU that
+// driver/cuda opened. The error matches driver.ErrUnsupported if it is another. The device must outlive it.
 func New(dev driver.Device, o Options) (*Backend, error) {
 	const call = "compute/cuda.New"
 	k := dev.Kernels()
@@ -92,8 +93,8 @@ const oldest = 70 // the compute capability that kernels/build.sh compiles for, 
 // Name returns "cuda".
 func (b *Backend) Name() string { return "cuda" }
 
-// Close unloads the kernels and gives back the cell, after the device's queued work. Nothing may be called afterwards but
-// Close.
+// Close unloads the kernels and gives back the cell, after the device's queued work. Nothing may be called afterwards
+// but Close.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

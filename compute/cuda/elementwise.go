@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Kernels that go through operands element by element come in pairs: one for operands that can be read 16 bytes at a time,
-// and one for all others (kernels/elementwise.cuh). Each does many operations on one type.
+// Kernels that go through operands element by element come in pairs: one for operands that can be read 16 bytes at a
+// time, and one for all others (kernels/elementwise.cuh). Each does many operations on one type.
 
 // A kind is a pair of such kernels.
 type kind int
@@ -77,7 +77,8 @@ func sized(size int) dtype.DType {
 	return dtype.Complex128
 }
 
-// signed returns the type whose kernels d uses: unsigned integers, and Bool, those of the signed integers of their size.
+// signed returns the type whose kernels d uses: unsigned integers, and Bool, those of the signed integers of their
+// size.
 func signed(d dtype.DType) dtype.DType {
 	switch d {
 	case dtype.Bool, dtype.Uint8:
@@ -202,8 +203,8 @@ func (b *Backend) runPart(
 	return launch(b, q, elementwise, i, line(blocks, threads), *p)
 }
 
-// vectors reports whether the operands can be read and written by vectors of width elements along the first axis: whether
-// they follow each other there or, of an input, stay where they are, and each vector is aligned to its size.
+// vectors reports whether the operands can be read and written by vectors of width elements along the first axis:
+// whether they follow each other there or, of an input, stay where they are, and each vector is aligned to its size.
 func (l *layout) vectors(width int, p *operands, sizes *[maxOperands]int) bool {
 	if l.rank > 1 && l.shape[0]%width != 0 || l.strides[0][0] != 1 {
 		return false

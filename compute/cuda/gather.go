@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// indexParams is struct Gather of kernels/index.cu, where from is x and to is out, and ScatterAdd of index_add.cu, where
-// they are src and out.
+// indexParams is struct Gather of kernels/index.cu, where from is x and to is out, and ScatterAdd of index_add.cu,
+// where they are src and out.
 type indexParams struct {
 	from, to, index, fault driver.Pointer
 	n, length, stride      int64
@@ -34,7 +34,8 @@ func (b *Backend) Gather(q backend.Queue, dst, x, index backend.Array, along int
 	return b.gather(q, faultGather, dst, x, index, along)
 }
 
-// IndexSelect is Gather with an index that is the same along the other axes. Rows are moved in pieces of up to 16 bytes.
+// IndexSelect is Gather with an index that is the same along the other axes. Rows are moved in pieces of up to 16
+// bytes.
 func (b *Backend) IndexSelect(q backend.Queue, dst, x, index backend.Array, along int) error {
 	spread := make([]int, len(dst.Shape))
 	spread[along] = index.Strides[0]

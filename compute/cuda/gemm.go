@@ -8,8 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// cuBLAS knows matrices whose columns, or if it is told so rows, lie in one piece. It is asked for the transposed product,
-// dst' = b' @ a', since a matrix of ours with rows in one piece is to it a transposed one with columns in one piece.
+// cuBLAS knows matrices whose columns, or if it is told so rows, lie in one piece. It is asked for the transposed
+// product, dst' = b' @ a', since a matrix of ours with rows in one piece is to it a transposed one with columns in one
+// piece.
 
 // workspaceSize is the scratch memory that cuBLAS gets: what NVIDIA recommends, by compute capability.
 func (b *Backend) workspaceSize() int64 {
@@ -46,7 +47,8 @@ func (b *Backend) library(q backend.Queue, p matmul, dst, x, y backend.Array) er
 	return rest.each(rest.batch.rank-1, func(p matmul) error { return b.gemm(q, p, count, strides, workspace.Ptr) })
 }
 
-// longest returns the longest axis of the batch that can be one call's: along which nothing goes backward. -1 if none is.
+// longest returns the longest axis of the batch that can be one call's: along which nothing goes backward. -1 if none
+// is.
 func (p *matmul) longest() int {
 	best := -1
 	for axis := range p.batch.rank {
@@ -90,8 +92,8 @@ func (m matrix) leading(rows, columns int) (distance int, byColumns, ok bool) {
 	return distance, true, ok
 }
 
-// packed calls use with a copy of a in scratch memory, whose rows lie in one piece. Axes of the batch along which a stays
-// where it is do so in the copy.
+// packed calls use with a copy of a in scratch memory, whose rows lie in one piece. Axes of the batch along which a
+// stays where it is do so in the copy.
 func (b *Backend) packed(q backend.Queue, a backend.Array, use func(backend.Array) error) error {
 	small, large, size := compact(a)
 	p, free, err := scratch(q, int64(size*a.DType.Size()))
@@ -123,8 +125,8 @@ func (b *Backend) through(q backend.Queue, dst backend.Array, use func(backend.A
 	return b.Copy(q, dst, whole)
 }
 
-// compact returns row-major arrays of as many elements as a has: once, in which axes along which a stays where it is have
-// length 1, and all, of a's shape, which has strides of 0 there; and how many elements they have.
+// compact returns row-major arrays of as many elements as a has: once, in which axes along which a stays where it is
+// have length 1, and all, of a's shape, which has strides of 0 there; and how many elements they have.
 func compact(a backend.Array) (once, all backend.Array, size int) {
 	rank := len(a.Shape)
 	shape, strides := make([]int, rank), make([]int, rank)
@@ -168,8 +170,8 @@ func (b *Backend) gemm(q backend.Queue, p matmul, count int, strides [3]int, wor
 
 func (m matrix) transposed() matrix { return matrix{m.at, m.column, m.row} }
 
-// gemmArguments are what cuBLAS is asked, in its words: c = op(a) op(b), of m by k and k by n, columns in one piece, count
-// times.
+// gemmArguments are what cuBLAS is asked, in its words: c = op(a) op(b), of m by k and k by n, columns in one piece,
+// count times.
 type gemmArguments struct {
 	transA, transB            bool
 	m, n, k, lda, ldb, ldc    int

@@ -42,8 +42,8 @@ func (l *layout) elements() int {
 	return n
 }
 
-// newLayout orders the axes by the strides of the first operand, dst, and makes one of two that follow each other in all
-// operands. All have dst's shape, which holds no 0.
+// newLayout orders the axes by the strides of the first operand, dst, and makes one of two that follow each other in
+// all operands. All have dst's shape, which holds no 0.
 func newLayout(arrays ...*backend.Array) layout {
 	l := layout{operands: len(arrays)}
 	dst := arrays[0]
@@ -68,8 +68,8 @@ func newLayout(arrays ...*backend.Array) layout {
 
 func magnitude(stride int) int { return max(stride, -stride) }
 
-// forward turns the axes along which dst goes backward, and returns how far that moves the first element of each operand,
-// in elements. It is for work that does not mind the order of elements.
+// forward turns the axes along which dst goes backward, and returns how far that moves the first element of each
+// operand, in elements. It is for work that does not mind the order of elements.
 func (l *layout) forward() (offsets [maxOperands]int) {
 	turned := false
 	for axis := range l.rank {
@@ -127,8 +127,8 @@ func (l *layout) follows(inner, axis int) bool {
 	return true
 }
 
-// inOrder is a's axes with the last one first, and those that follow each other as one: elements are numbered as they are
-// in a. No length is 0.
+// inOrder is a's axes with the last one first, and those that follow each other as one: elements are numbered as they
+// are in a. No length is 0.
 func inOrder(a *backend.Array) layout {
 	l := layout{operands: 1}
 	for axis := len(a.Shape) - 1; axis >= 0; axis-- {
@@ -141,8 +141,8 @@ func inOrder(a *backend.Array) layout {
 	return l
 }
 
-// A walk is Walk of kernels/index.cuh with strides of 32 bits. S is an array of as many operands as the kernel has, each
-// [backend.MaxRank]int32.
+// A walk is Walk of kernels/index.cuh with strides of 32 bits. S is an array of as many operands as the kernel has,
+// each [backend.MaxRank]int32.
 type walk[S any] struct {
 	n, rank uint32
 	shape   [backend.MaxRank]uint32
@@ -189,8 +189,9 @@ func (l *layout) fits() bool {
 	return true
 }
 
-// pieces calls visit with parts of l that fit, and the offset of each part's first element in each operand, in elements.
-// Mostly that is l itself. Parts of long axes begin at multiples of 2^20, so that they are aligned as the whole is.
+// pieces calls visit with parts of l that fit, and the offset of each part's first element in each operand, in
+// elements. Mostly that is l itself. Parts of long axes begin at multiples of 2^20, so that they are aligned as the
+// whole is.
 func (l *layout) pieces(visit func(part *layout, offsets [maxOperands]int) error) error {
 	return l.split([maxOperands]int{}, visit)
 }

@@ -63,8 +63,8 @@ func newMatmul(dst, x, y *backend.Array) matmul {
 	return p
 }
 
-// fold makes rows of a batch: [batch, m, k] @ [k, n], as layers of networks are, is one product of batch*m rows if these
-// follow each other in a and in dst.
+// fold makes rows of a batch: [batch, m, k] @ [k, n], as layers of networks are, is one product of batch*m rows if
+// these follow each other in a and in dst.
 func (p *matmul) fold() {
 	l := &p.batch
 	for axis := 0; axis < l.rank; {

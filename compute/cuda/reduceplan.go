@@ -21,8 +21,8 @@ func planReduce(kind int, d dtype.DType, x driver.Pointer, kept, folded []axis, 
 }
 
 // planUnits chooses rows or columns, units of v elements or elements, and how many threads and blocks share a result.
-// aligned says that x begins where a unit may; few is as for share. Each split has a unit, or elements at the end of its
-// row that no whole unit covers.
+// aligned says that x begins where a unit may; few is as for share. Each split has a unit, or elements at the end of
+// its row that no whole unit covers.
 func planUnits(v int, aligned bool, few int, kept, folded []axis, multiprocessors int) (p reducePlan) {
 	kept, folded = append([]axis(nil), kept...), append([]axis(nil), folded...)
 	perUnit := 1
@@ -56,9 +56,9 @@ func planUnits(v int, aligned bool, few int, kept, folded []axis, multiprocessor
 	return p
 }
 
-// share finds how many threads work on one result, or as many neighbouring ones as a block has room for, the blocks that
-// all results take, and into how many splits of how many units each result's work is cut. A thread of its own is not worth
-// it for few units, unless there are threads to spare.
+// share finds how many threads work on one result, or as many neighbouring ones as a block has room for, the blocks
+// that all results take, and into how many splits of how many units each result's work is cut. A thread of its own is
+// not worth it for few units, unless there are threads to spare.
 func share(outputs, units, few int, columns bool, multiprocessors int) (group, blocks, splits, chunk int) {
 	const threads, most = reduceThreads, 1024 // units of a thread at most: more lose precision
 	full := multiprocessors * 2048            // threads that the device can hold

@@ -24,8 +24,8 @@ type rowPlan struct {
 }
 
 // planRows chooses a kernel for rows whose elements lie side by side: one that keeps a row in the registers of a few
-// threads or of a block, or those that split it. units says that rows can be moved 16 bytes at a time, and threads is how
-// many a block of rowsUnits32 may have.
+// threads or of a block, or those that split it. units says that rows can be moved 16 bytes at a time, and threads is
+// how many a block of rowsUnits32 may have.
 func planRows(d dtype.DType, rows, n int, units bool, threads, multiprocessors int) rowPlan {
 	most := 32 // elements of a thread
 	switch {

@@ -68,7 +68,8 @@ func (b *Backend) Softmax(q backend.Queue, log bool, dst, x backend.Array, along
 	return run(rowsWrite, plan.blocks, plan.threads)
 }
 
-// inUnits reports whether rows of n elements, of the operands that begin at the pointers, can be moved 16 bytes at a time.
+// inUnits reports whether rows of n elements, of the operands that begin at the pointers, can be moved 16 bytes at a
+// time.
 func inUnits(d dtype.DType, n int, kept []axis, pointers ...driver.Pointer) bool {
 	v := 16 / d.Size()
 	for _, p := range pointers {
@@ -79,7 +80,8 @@ func inUnits(d dtype.DType, n int, kept []axis, pointers ...driver.Pointer) bool
 	return n%v == 0 && divisible(kept, 0, v) && divisible(kept, 1, v)
 }
 
-// alignedAlike reports whether each row of one operand is aligned to 16 bytes as that of the other is, if not in whole units.
+// alignedAlike reports whether each row of one operand is aligned to 16 bytes as that of the other is, if not in whole
+// units.
 func alignedAlike(d dtype.DType, kept []axis, x, out driver.Pointer) bool {
 	for _, a := range kept {
 		if (a.stride[0]-a.stride[1])%(16/d.Size()) != 0 {

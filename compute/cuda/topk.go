@@ -17,8 +17,8 @@ func (b *Backend) TopK(q backend.Queue, least bool, values, indices *backend.Arr
 	return s.selected()
 }
 
-// selected takes the k least keys of each part of a row, then those of parts of what these have, and so on until there is
-// one part, and sorts them.
+// selected takes the k least keys of each part of a row, then those of parts of what these have, and so on until there
+// is one part, and sorts them.
 func (s *sorting) selected() error {
 	rows, k := min(s.p.rows, sortRows), s.p.k
 	// Two areas take turns: no later step leaves more than the first, nor more than the second in the other's turn.

@@ -14,14 +14,14 @@ import (
 // OpenBLAS, if it is installed, found at run time. Its Fortran interface takes every argument by address, so that no
 // number has to go in a register for floats, which SyscallN does not do.
 //
-// How many threads it uses is left to it: as many as there are processors, or what OPENBLAS_NUM_THREADS said when it was
-// loaded. They are its own, not the Backend's. It cuts products by rows and columns, not by k, and gives the same bits
-// each time on one machine with one number of threads; another number, processor or version may round differently.
+// How many threads it uses is left to it: as many as there are processors, or what OPENBLAS_NUM_THREADS said when it
+// was loaded. They are its own, not the Backend's. It cuts products by rows and columns, not by k, and gives the same
+// bits each time on one machine with one number of threads; another number, processor or version may round differently.
 //
 // A fault in its code ends the program: what Go code turns into an error cannot be caught there.
 
-// blasNames are where OpenBLAS may be: what the loader knows, then where distributions put it. Builds with 64-bit integers
-// (libopenblas64) are left alone: their functions have the same or other names, depending on who built them.
+// blasNames are where OpenBLAS may be: what the loader knows, then where distributions put it. Builds with 64-bit
+// integers (libopenblas64) are left alone: their functions have the same or other names, depending on who built them.
 var blasNames = []string{
 	"libopenblas.so.0",
 	"libopenblas.so",
@@ -50,7 +50,8 @@ var openBLAS = sync.OnceValue(func() blasFunctions {
 	return blasFunctions{sgemm: find("sgemm_"), dgemm: find("dgemm_")}
 })
 
-// blasCalls are taken while calls run: OpenBLAS ends the program if more threads call it at once than it has memory for.
+// blasCalls are taken while calls run: OpenBLAS ends the program if more threads call it at once than it has memory
+// for.
 var blasCalls = make(chan struct{}, 16)
 
 // blasArguments are what a call's arguments point to. They lie on the heap, where nothing moves.
@@ -109,8 +110,8 @@ func blas[T number](a, b, c *matrix[T]) bool {
 	return true
 }
 
-// blasLayout returns 'N' and the distance between rows if rows are contiguous, 'T' and that between columns if these are,
-// and 0 if neither, or if BLAS has no number as great.
+// blasLayout returns 'N' and the distance between rows if rows are contiguous, 'T' and that between columns if these
+// are, and 0 if neither, or if BLAS has no number as great.
 func blasLayout[T number](m *matrix[T]) (trans byte, distance int32) {
 	const most = 1<<31 - 1
 	plain := func(rows, cols, rs, cs int) int {

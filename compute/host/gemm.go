@@ -9,23 +9,23 @@ import (
 // The tiled product of matrices, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM
 // TOMS 34(3), 2008), and Van Zee and van de Geijn, "BLIS" (ACM TOMS 41(3), 2015).
 //
-// C is computed in regions of about regionRows x regionCols, each of which is finished before the next. For every depth of
-// up to kc along k, the rows of A and the columns of B that the region needs are packed: A in panels of mr rows, B in
-// panels of nr columns, a panel holding the elements of one k together, the last one padded with zeros. Then the region is
-// cut into tasks of some panels of A (which stay in the second-level cache) by some of B (each of which stays in the
-// first), and the microkernel computes mr x nr elements of C at a time, in registers. Packing and multiplying are stages,
-// each of which is spread over the processors.
+// C is computed in regions of about regionRows x regionCols, each of which is finished before the next. For every depth
+// of up to kc along k, the rows of A and the columns of B that the region needs are packed: A in panels of mr rows, B
+// in panels of nr columns, a panel holding the elements of one k together, the last one padded with zeros. Then the
+// region is cut into tasks of some panels of A (which stay in the second-level cache) by some of B (each of which stays
+// in the first), and the microkernel computes mr x nr elements of C at a time, in registers. Packing and multiplying
+// are stages, each of which is spread over the processors.
 //
 // Packing is what makes any strides, and types that are converted to T on the way, cost little: each element is packed
-// once for about a thousand uses. A destination that the microkernel cannot write (columns apart, or another type) gets a
-// region of scratch, and every element of it is stored once, after all of k.
+// once for about a thousand uses. A destination that the microkernel cannot write (columns apart, or another type) gets
+// a region of scratch, and every element of it is stored once, after all of k.
 //
 // The sum over k is split by k and kc alone, so that results do not depend on how many processors there are.
 //
 // It does not do alpha and beta, complex numbers, or matrices that are symmetric or triangular.
 
-// A microkernel computes C = A*B, or C += A*B if add, for a panel of mr rows and one of nr columns, both k deep. The rows
-// of C are ldc elements apart.
+// A microkernel computes C = A*B, or C += A*B if add, for a panel of mr rows and one of nr columns, both k deep. The
+// rows of C are ldc elements apart.
 type microkernel[T number] struct {
 	mr, nr int
 	kc     int // the depth at which a panel of B is about half of a first-level cache of 32 KiB
@@ -180,8 +180,8 @@ func count(n, size int) int { return (n + size - 1) / size }
 
 func roundUp(n, to int) int { return count(n, to) * to }
 
-// Scratch is memory of Go's heap: elements with anything in them. It comes from pools that the garbage collector empties,
-// one for each power of two; a product under way holds a few megabytes for its panels.
+// Scratch is memory of Go's heap: elements with anything in them. It comes from pools that the garbage collector
+// empties, one for each power of two; a product under way holds a few megabytes for its panels.
 type scratch[T number] struct {
 	of    []T
 	from  *[][64]byte

@@ -70,8 +70,8 @@ func (m *matrix[T]) write(at, stride int, src []T) {
 	}
 }
 
-// pack puts n rows from i on, depth elements of each from p on, into dst in panels of w rows: first the w elements at p of
-// the first panel, then those at p+1, and so on. What the last panel lacks of rows is zeros.
+// pack puts n rows from i on, depth elements of each from p on, into dst in panels of w rows: first the w elements at p
+// of the first panel, then those at p+1, and so on. What the last panel lacks of rows is zeros.
 func (m *matrix[T]) pack(dst []T, w, i, n, p, depth int) {
 	if m.code == nil {
 		packPanels(dst, w, m.own, m.index(i, p), m.rs, m.cs, n, depth)

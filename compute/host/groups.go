@@ -3,8 +3,8 @@ package host
 import "slices"
 
 // Groups are the axes of an array in the order that suits work along some of them: outer axes, those that the work is
-// along (the middle), and inner axes, along which the array has smaller strides than along any in the middle. In a plan of
-// that order the elements are numbered (o*rows + r)*columns + c, with r for the middle and c for the inner axes.
+// along (the middle), and inner axes, along which the array has smaller strides than along any in the middle. In a plan
+// of that order the elements are numbered (o*rows + r)*columns + c, with r for the middle and c for the inner axes.
 type groups struct {
 	outer, middle, inner []int
 	rows, columns        int

@@ -12,8 +12,8 @@
 //
 // A device uses the GPU's primary context, as the CUDA runtime does, so that memory, streams and modules of other code
 // in the process can be used here. Each call leaves the current context of its thread as it was, also none. Other code
-// may capture on its own streams, in any mode and on any thread: calls here neither fail for that nor break the capture,
-// where libcuda has cuThreadExchangeStreamCaptureMode.
+// may capture on its own streams, in any mode and on any thread: calls here neither fail for that nor break the
+// capture, where libcuda has cuThreadExchangeStreamCaptureMode.
 //
 // Results of libcuda become a *driver.Error with libcuda's text. After an error that destroys the context (an illegal
 // address, an uncorrectable memory error) every call returns driver.ErrLost with the first cause; only a new process

@@ -5,8 +5,8 @@
 //	}
 //
 // A driver's test calls Run with a function that opens a new device. A driver whose devices access each other's memory
-// also calls RunPeers. Package multiprocess has the tests with several processes. An ability that a device lacks is only
-// checked to be absent.
+// also calls RunPeers. Package multiprocess has the tests with several processes. An ability that a device lacks is
+// only checked to be absent.
 //
 // A device needs at least 16 MiB and 32 granules of free memory with contents. The suite allocates all of its memory
 // and touches a few mebibytes. It does not depend on time; random histories have fixed seeds, which are in the

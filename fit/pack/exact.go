@@ -9,15 +9,15 @@ import (
 // The search of Exact. The times at which lifetimes begin or end cut time into sections. A section has a floor, below
 // which no more buffers will be placed, and a rest, the sum of the sizes that must still be placed above it. As in
 // MiniMalloc (ASPLOS 2023), only canonical packings are considered, where each buffer lies at 0 or on another one. A
-// branch is abandoned as soon as the floor plus the rest of a section exceed the capacity. Times that no unplaced buffer
-// spans cut the rest into independent problems.
+// branch is abandoned as soon as the floor plus the rest of a section exceed the capacity. Times that no unplaced
+// buffer spans cut the rest into independent problems.
 //
-// The branching differs from MiniMalloc, which chooses the next buffer in order of offset. This search chooses a section
-// whose floor is at most as high as the floors around it. Either one of the buffers that fit onto the floor lies there,
-// or none does and the floor rises to the next height at which a buffer could lie. A section without spare room has no
-// such last branch. The section with the fewest branches goes first. The floors form a skyline: no buffer is ever placed
-// below another one that is already there. No packing is lost by this, because the buffers in a hollow of the skyline
-// are chosen before a buffer is laid across the hollow.
+// The branching differs from MiniMalloc, which chooses the next buffer in order of offset. This search chooses a
+// section whose floor is at most as high as the floors around it. Either one of the buffers that fit onto the floor
+// lies there, or none does and the floor rises to the next height at which a buffer could lie. A section without spare
+// room has no such last branch. The section with the fewest branches goes first. The floors form a skyline: no buffer
+// is ever placed below another one that is already there. No packing is lost by this, because the buffers in a hollow
+// of the skyline are chosen before a buffer is laid across the hollow.
 //
 // The search proceeds in rounds. Each round starts from the beginning. When every preference has had a round, the next
 // rounds may visit three tenths more nodes. A preference is an order in which the buffers of a section are tried, and a
@@ -25,8 +25,8 @@ import (
 // which is kept from round to round; heavier sections go earlier. A round that ends before its nodes are spent has the
 // answer.
 //
-// The search does not use the symmetry between a packing and its reflection, does not learn from conflicts, and uses one
-// processor.
+// The search does not use the symmetry between a packing and its reflection, does not learn from conflicts, and uses
+// one processor.
 
 // Exact finds offsets at which all buffers fit within capacity, or proves that there are none.
 //

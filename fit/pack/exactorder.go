@@ -29,8 +29,8 @@ var exactOrders = []exactOrder{
 	},
 }
 
-// prefer sets the order in which buffers are tried, and whether the earliest of equally narrow sections goes first or the
-// one with the lowest floor.
+// prefer sets the order in which buffers are tried, and whether the earliest of equally narrow sections goes first or
+// the one with the lowest floor.
 func (s *exactSearch) prefer(order exactOrder, earliest bool) {
 	s.earliest = earliest
 	sorted := make([]int32, len(s.items))

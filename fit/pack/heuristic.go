@@ -28,7 +28,8 @@ func (c *covered) add(e extent) {
 	*c = slices.Delete(s, i+1, j)
 }
 
-// An occupancy holds the placed buffers. It finds the units that are taken during a lifetime without examining each buffer.
+// An occupancy holds the placed buffers. It finds the units that are taken during a lifetime without examining each
+// buffer.
 //
 // Time is cut into eras. An era consists of consecutive begins of buffers, followed by consecutive ends. The buffers
 // that are alive at its first end are alive in it. Two buffers overlap in time if and only if they share an era.

@@ -145,7 +145,8 @@ func (p *parser) checkLeast() error {
 	return nil
 }
 
-// reserve reads a part of the device's memory, or a number of GiB: 0.5, 40G. PyTorch warns of anything else and ignores it.
+// reserve reads a part of the device's memory, or a number of GiB: 0.5, 40G. PyTorch warns of anything else and ignores
+// it.
 func (p *parser) reserve() (Reserve, error) {
 	t, err := p.next()
 	if err != nil {

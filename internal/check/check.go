@@ -10,8 +10,8 @@ func Stream(call string, s driver.Stream) {
 	}
 }
 
-// Used panics if one of the streams that a Free is told of is nil. An allocator calls it before anything has changed, so
-// that the block stays live.
+// Used panics if one of the streams that a Free is told of is nil. An allocator calls it before anything has changed,
+// so that the block stays live.
 func Used(call string, used []driver.Stream) {
 	for _, s := range used {
 		if s == nil {

@@ -1,8 +1,8 @@
-// Package dropin is the Go side of cmd/libashlar: the memory of a process's GPUs for callers that are not written in Go,
-// such as PyTorch. It finds devices by number, streams by handle and blocks by address.
+// Package dropin is the Go side of cmd/libashlar: the memory of a process's GPUs for callers that are not written in
+// Go, such as PyTorch. It finds devices by number, streams by handle and blocks by address.
 //
-// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are errors here, not panics: a
-// panic would end the foreign program.
+// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are errors here, not panics:
+// a panic would end the foreign program.
 package dropin
 
 import (
@@ -97,8 +97,8 @@ func (p *Process) Free(at driver.Pointer) (err error) {
 	return nil
 }
 
-// RecordStream says that work on a stream of the block's device uses the live block that an address lies in. An external
-// stream may be destroyed by its owner once the block is freed.
+// RecordStream says that work on a stream of the block's device uses the live block that an address lies in. An
+// external stream may be destroyed by its owner once the block is freed.
 func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool) (err error) {
 	defer recovered(&err)
 	if at == 0 {
@@ -138,8 +138,8 @@ func (p *Process) Block(at driver.Pointer) (b Block, err error) {
 	return Block{l.Ptr, l.Size, g.ordinal, p.pins.count(l.Ptr)}, nil
 }
 
-// Pin keeps the block that an address lies in at its address with its memory, also after its Free, until Unpin was called
-// as often.
+// Pin keeps the block that an address lies in at its address with its memory, also after its Free, until Unpin was
+// called as often.
 func (p *Process) Pin(at driver.Pointer) (err error) {
 	defer recovered(&err)
 	l, _, err := p.holding(at)

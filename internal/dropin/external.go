@@ -9,8 +9,8 @@ import (
 )
 
 // externalUses are the blocks that external streams use. Allocators keep the streams of freed blocks and ask them later
-// how far they are; an external stream may be gone by then. So at the free of such a block, a stream of ours waits for the
-// external one, and stands for it from then on.
+// how far they are; an external stream may be gone by then. So at the free of such a block, a stream of ours waits for
+// the external one, and stands for it from then on.
 type externalUses struct {
 	any atomic.Int64 // blocks, so that Free of a program that uses no such streams takes no lock
 

@@ -28,7 +28,8 @@ func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
 	return nil
 }
 
-// EmptyCache returns memory that is not in use to the driver, of one device or, if ordinal is -1, of all that were used.
+// EmptyCache returns memory that is not in use to the driver, of one device or, if ordinal is -1, of all that were
+// used.
 func (p *Process) EmptyCache(ordinal int) (err error) {
 	defer recovered(&err)
 	if ordinal >= 0 {
@@ -133,8 +134,8 @@ type Event struct {
 	Handle uintptr // of its stream
 }
 
-// Observe reports every event of all devices to fn from now on; nil ends it. The allocator is locked while fn runs, on the
-// thread that caused the event: fn must not call the Process.
+// Observe reports every event of all devices to fn from now on; nil ends it. The allocator is locked while fn runs, on
+// the thread that caused the event: fn must not call the Process.
 func (p *Process) Observe(fn func(Event)) (err error) {
 	defer recovered(&err)
 	p.mu.Lock()

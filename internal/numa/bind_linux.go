@@ -13,8 +13,8 @@ const maxNodes = 1 << 10
 
 // Bind has the kernel take the memory of pages that are not there yet from a node: from no other if strict, else from
 // others too once it is full. B is whole pages, mapped outside Go's heap, which nothing has touched; it may be mapped
-// without access. The kernel's errors are EINVAL for a node that is not there, has no memory, or is kept from this process
-// by a cpuset, EPERM where a sandbox forbids it, and ENOSYS of a kernel without nodes.
+// without access. The kernel's errors are EINVAL for a node that is not there, has no memory, or is kept from this
+// process by a cpuset, EPERM where a sandbox forbids it, and ENOSYS of a kernel without nodes.
 //
 // A strict page whose node is full is not refused: the kernel reclaims and swaps on that node, and in the end its
 // out-of-memory killer ends a process.
@@ -38,8 +38,8 @@ func Bind(b []byte, node int, strict bool) error {
 	return nil
 }
 
-// Where returns the nodes on which the pages of b lie, one for each page of the system from where b begins: -1 for a page
-// that is not there.
+// Where returns the nodes on which the pages of b lie, one for each page of the system from where b begins: -1 for a
+// page that is not there.
 func Where(b []byte) ([]int, error) {
 	size := os.Getpagesize()
 	n := (len(b) + size - 1) / size

@@ -9,8 +9,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// What a tool's InitializeInjectionNvtx2 asks of NVTX (nvtxDetail/nvtxTypes.h, nvtxImpl.h). It is handed a function that
-// returns export tables by number. One of them has a function that returns, for a module, a table of addresses of
+// What a tool's InitializeInjectionNvtx2 asks of NVTX (nvtxDetail/nvtxTypes.h, nvtxImpl.h). It is handed a function
+// that returns export tables by number. One of them has a function that returns, for a module, a table of addresses of
 // function slots, and the tool writes its functions there.
 
 // NvtxExportTableID.
@@ -86,8 +86,8 @@ var exportTables = sync.OnceValue(func() uintptr {
 
 var domainName = [...]byte{'A', 's', 'h', 'l', 'a', 'r', 0}
 
-// createDomain starts the tool as NVTX does before any extension, and makes a domain. A tool that has no entry for that,
-// or no domains, gets the default domain, 0. The caller holds attaching: the slots are for one tool at a time.
+// createDomain starts the tool as NVTX does before any extension, and makes a domain. A tool that has no entry for
+// that, or no domains, gets the default domain, 0. The caller holds attaching: the slots are for one tool at a time.
 func createDomain(lookup func(string) (uintptr, error)) uintptr {
 	initialize, err := lookup("InitializeInjectionNvtx2")
 	if err != nil || initialize == 0 {

@@ -221,8 +221,8 @@ func EmptyCache() error {
 
 // CacheInfo returns how many bytes dev's current allocator has cached, and an upper bound of the largest request that
 // dev could serve: the larger of the largest cached block, on any stream, and the memory that the device has left
-// (cacheInfo). An allocator that joins cached memory and new memory behind one block, as mem/paged does, tells the bound
-// itself.
+// (cacheInfo). An allocator that joins cached memory and new memory behind one block, as mem/paged does, tells the
+// bound itself.
 func CacheInfo(dev driver.Device) (cachedAndFree, largest int64, err error) {
 	a, err := ability[interface {
 		CacheInfo() (cachedAndFree, largest int64)

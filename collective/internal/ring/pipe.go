@@ -13,8 +13,8 @@ type wire interface {
 	// receive reads all of b.
 	receive(b []byte) error
 
-	// receiveInPlace calls use with the next bytes, at least one and at most n, and returns their number. The number is a
-	// multiple of 16, or n, or the rest of one send.
+	// receiveInPlace calls use with the next bytes, at least one and at most n, and returns their number. The number is
+	// a multiple of 16, or n, or the rest of one send.
 	receiveInPlace(n int, use func([]byte)) (int, error)
 
 	// Close ends both directions, including sends and receives in progress.

@@ -213,8 +213,8 @@ func thenApply[T any](f func(dst, in, own []T), g func(T) T) reduceFunc {
 	})
 }
 
-// bytesOf makes f work on bytes in memory. Elements are aligned as far as the machine requires: operands are in device memory, and received data is in
-// blocks of the heap or is an operand of another rank.
+// bytesOf makes f work on bytes in memory. Elements are aligned as far as the machine requires: operands are in device
+// memory, and received data is in blocks of the heap or is an operand of another rank.
 func bytesOf[T any](f func(dst, in, own []T)) reduceFunc {
 	return func(dst, in, own []byte) { f(elements[T](dst), elements[T](in), elements[T](own)) }
 }

@@ -92,8 +92,8 @@ const (
 	workSize     = 8 << 20
 )
 
-// ServeExit is the process of RunExits, whose standard output is out. It does not return where the process does not end by
-// returning.
+// ServeExit is the process of RunExits, whose standard output is out. It does not return where the process does not end
+// by returning.
 func ServeExit(open func() (driver.Device, error), seed uint64, out io.Writer) error {
 	rng := rand.New(rand.NewPCG(seed, 0xe417))
 	how := ending(rng.IntN(int(numEndings)))

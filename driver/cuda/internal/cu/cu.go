@@ -4,12 +4,12 @@
 //
 // A Lib is a table of addresses, one for each symbol in symbols.go, looked up one by one when it is made. A symbol that
 // is not there costs nothing until its method is called: that returns a Result which says so, and maps to
-// driver.ErrUnsupported. Names are the exact exported ones, with versions (cuMemAlloc_v2); where a function has several,
-// the newest that this package's signature fits comes first.
+// driver.ErrUnsupported. Names are the exact exported ones, with versions (cuMemAlloc_v2); where a function has
+// several, the newest that this package's signature fits comes first.
 //
-// Calls go through purego.SyscallN. Its arguments lie in a frame from a pool and so do the cells that libcuda writes its
-// results into: frames are on Go's heap, where nothing moves, so an address of a cell stays good however the goroutine's
-// stack does, and a call allocates nothing. There are two kinds of call:
+// Calls go through purego.SyscallN. Its arguments lie in a frame from a pool and so do the cells that libcuda writes
+// its results into: frames are on Go's heap, where nothing moves, so an address of a cell stays good however the
+// goroutine's stack does, and a call allocates nothing. There are two kinds of call:
 //
 //   - call, get and get2 take integers only. No argument may be the address of Go memory.
 //   - callWith takes addresses of Go memory too, converted in the argument list itself. Its directive uintptrescapes keeps

@@ -6,8 +6,8 @@ import "unsafe"
 
 // IPCOpenMemHandle maps an allocation of another process and returns where.
 //
-// cuIpcOpenMemHandle(CUdeviceptr *p, CUipcMemHandle h, unsigned flags) takes h, 64 bytes, by value. The AArch64 ABI passes
-// a structure of more than 16 bytes as the address of a copy.
+// cuIpcOpenMemHandle(CUdeviceptr *p, CUipcMemHandle h, unsigned flags) takes h, 64 bytes, by value. The AArch64 ABI
+// passes a structure of more than 16 bytes as the address of a copy.
 func (l *Lib) IPCOpenMemHandle(h IPCHandle) (uint64, Result) {
 	var p uint64
 	r := l.callWith(symIpcOpenMemHandle, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&h)), ipcLazyPeerAccess)

@@ -30,8 +30,8 @@ type jit struct {
 	errors  [jitLogBytes]byte
 }
 
-// ModuleLoad loads PTX or a cubin. It returns what the compiler said of PTX. libcuda is not told how long the image is: it
-// is given a copy with zeros behind it, which end PTX, and which it may read while it looks at the head of a stump.
+// ModuleLoad loads PTX or a cubin. It returns what the compiler said of PTX. libcuda is not told how long the image is:
+// it is given a copy with zeros behind it, which end PTX, and which it may read while it looks at the head of a stump.
 func (l *Lib) ModuleLoad(image []byte) (m Module, info, errors string, r Result) {
 	j := new(jit)
 	image = append(bytes.Clone(image), make([]byte, 64)...)

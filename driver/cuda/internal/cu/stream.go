@@ -26,7 +26,8 @@ func (l *Lib) StreamDestroy(s Stream) Result { return l.call(symStreamDestroy, u
 // StreamSynchronize waits for all work of s.
 func (l *Lib) StreamSynchronize(s Stream) Result { return l.call(symStreamSynchronize, uintptr(s)) }
 
-// StreamWaitEvent makes later work on s start after what e last recorded. e may be recorded again or destroyed afterwards.
+// StreamWaitEvent makes later work on s start after what e last recorded. e may be recorded again or destroyed
+// afterwards.
 func (l *Lib) StreamWaitEvent(s Stream, e Event) Result {
 	return l.call(symStreamWaitEvent, uintptr(s), uintptr(e), 0)
 }

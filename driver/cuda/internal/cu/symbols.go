@@ -101,8 +101,9 @@ const (
 	symbolCount
 )
 
-// names are what each symbol is exported as, the best first. Those that came after CUDA 12.0 are cuStreamGetCaptureInfo_v3
-// (12.3), cuFuncGetParamInfo (12.4), cuEventElapsedTime_v2 (12.8) and cuFuncGetParamCount (13.2).
+// names are what each symbol is exported as, the best first. Those that came after CUDA 12.0 are
+// cuStreamGetCaptureInfo_v3 (12.3), cuFuncGetParamInfo (12.4), cuEventElapsedTime_v2 (12.8) and cuFuncGetParamCount
+// (13.2).
 var names = [symbolCount][]string{
 	symInit:             {"cuInit"},
 	symDriverGetVersion: {"cuDriverGetVersion"},

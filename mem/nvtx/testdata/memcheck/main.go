@@ -20,8 +20,8 @@
 // The second argument, if any, is a configuration of mem/caching, such as expandable_segments:True. The third is the
 // path of the tool's library, in place of NVTX_INJECTION64_PATH.
 //
-// It ends with 0 if CUDA reported nothing, 1 if it did (memcheck ends the context of a kernel that it finds wrong) and 2
-// if something was missing.
+// It ends with 0 if CUDA reported nothing, 1 if it did (memcheck ends the context of a kernel that it finds wrong) and
+// 2 if something was missing.
 package main
 
 import (
