@@ -289,7 +289,7 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	for _, s := range used {
 		users = a.streams.Union(users, a.streams.Register(s))
 	}
-	a.waits.clock++
+	a.waits.freed(users)
 	deps := a.streams.Freed(users)
 	if r.state == slot {
 		a.releaseSlot(at, r, deps)

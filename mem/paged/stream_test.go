@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/paged"
@@ -188,4 +189,54 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	})
 	r.free(blocks...)
 	r.finish()
+}
+
+// A stream whose blocks are all freed is marked once more, asked until it is done, and then left alone: it may be
+// another library's, and gone.
+func TestStreamsWithoutBlocksAreLeftAlone(t *testing.T) {
+	calls := map[driver.Stream]map[intercept.Kind]int{}
+	r := newRig(t, 64, sim.Options{}, paged.Config{Limit: 8 * granule, NoAliases: true}, func(d driver.Device) driver.Device {
+		return intercept.Wrap(d, func(c intercept.Call, next func() error) error {
+			if calls[c.Stream] == nil {
+				calls[c.Stream] = map[intercept.Kind]int{}
+			}
+			calls[c.Stream][c.Kind]++
+			return next()
+		})
+	})
+	s, other := r.stream(), r.stream()
+	inner := r.dev.(*intercept.Device).UnwrapStream(other)
+	remap := func() {
+		unmapped := r.calls(func() {
+			for range 4 {
+				var live []mem.Block
+				for range 8 {
+					live = append(live, r.alloc(s, granule))
+				}
+				for i := 0; i < 8; i += 2 {
+					r.a.Free(live[i], s)
+					live[i] = mem.Block{}
+				}
+				live = append(live, r.alloc(s, 4*granule)) // of pages that are not neighbours
+				for _, b := range live {
+					r.a.Free(b, s)
+				}
+			}
+		}, sim.CallUnmap)
+		if unmapped == 0 {
+			t.Error("no page was unmapped: nothing was shown")
+		}
+	}
+	once := r.alloc(other, granule)
+	r.fill(other, once, 1)
+	r.a.Free(once, other)
+	remap() // marks it, waits for it
+	if calls[inner][intercept.Mark] == 0 {
+		t.Error("the stream was not marked: nothing was shown")
+	}
+	clear(calls)
+	remap()
+	if n := calls[inner]; len(n) != 0 {
+		t.Errorf("calls on the stream: %v", n)
+	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Waits know how far the streams have come, in frees, which clock counts. A free makes no driver call. Before pages
-// are remapped, each stream gets a mark, unless nothing was freed since its last one. So by the time that a page is
+// are remapped, each stream gets a mark, unless nothing that it used was freed since its last one. So by the time that a page is
 // the least recently used, there usually is a mark soon after its free.
 type waits struct {
 	dev      driver.Device
@@ -23,6 +23,7 @@ type waits struct {
 // A streamProgress is the known progress of one stream.
 type streamProgress struct {
 	stream driver.Stream
+	freed  uint64      // the last free of memory that it used
 	done   uint64      // all frees up to this one are passed
 	marks  []timedMark // in order, not known to be reached
 }
@@ -46,11 +47,19 @@ func (w *waits) of(s driver.Stream) *streamProgress {
 	return &w.progress[id]
 }
 
+// freed counts a free of memory that these streams used.
+func (w *waits) freed(users reuse.Set) {
+	w.clock++
+	for s := range w.streams.All(users) {
+		w.of(s).freed = w.clock
+	}
+}
+
 // mark takes a mark of each stream that does not capture. A mark that fails is retried by done when it is needed.
 func (w *waits) mark() {
 	for s := range w.streams.Registered() {
 		p := w.of(s)
-		if n := len(p.marks); p.done == w.clock || n > 0 && p.marks[n-1].clock == w.clock {
+		if n := len(p.marks); p.done >= p.freed || n > 0 && p.marks[n-1].clock >= p.freed {
 			continue
 		}
 		if w.streams.NotCapturing(s) != nil {
@@ -77,6 +86,7 @@ func (p *streamProgress) add(s timedMark) {
 func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool, err error) {
 	for s := range w.streams.All(of) {
 		p := w.of(s)
+		freed := min(freed, p.freed) // what s queued for memory came before the last free of what it used
 		if p.done >= freed {
 			continue
 		}
