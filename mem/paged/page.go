@@ -74,6 +74,29 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	}
 }
 
+// unmapAliases leaves each page its address in use, or the last one, after the work queued on the others is done.
+func (a *Allocator) unmapAliases() error {
+	a.waits.mark()
+	for i := range a.pages {
+		p := &a.pages[i]
+		kept := p.user
+		if kept == 0 {
+			kept = p.counted
+		}
+		for m := p.first; m != 0; {
+			alias := m
+			m = a.mappings[m].sibling
+			if alias == kept {
+				continue
+			}
+			if err := a.unmap(alias, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // drop frees an idle page. Without wait it does so only if no queued work uses the page.
 func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
 	if all, err := a.unmapEach(i, wait); !all {

@@ -320,11 +320,21 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.observer = observer
 }
 
-// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too.
+// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too. From then on each page has one
+// address, as with Config.NoAliases, so AddPeer waits for queued work that uses old addresses of pages.
 func (a *Allocator) AddPeer(dev driver.Device) error {
-	if err := a.vm.Add(dev); err != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.verify()
+	// NVIDIA's driver lets another device use a page at one address only (CUDA_ERROR_INVALID_VALUE; driver 580).
+	err := a.unmapAliases()
+	if err == nil {
+		err = a.vm.Add(dev)
+	}
+	if err != nil {
 		return fmt.Errorf("paged: AddPeer: %w", err)
 	}
+	a.cfg.NoAliases = true
 	return nil
 }
 

@@ -88,6 +88,45 @@ func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 	}
 }
 
+// NVIDIA's driver lets a peer use a page at one address only.
+func TestPagesOfPeersHaveOneAddress(t *testing.T) {
+	owner, other := newHost(t), newHost(t)
+	a, err := paged.New(owner, paged.Config{Limit: 12 * mib})
+	testkit.Must(t, err)
+	churn := func() { // y separates the memory of x and z, so that w takes it to another address
+		var blocks [3]mem.Block
+		for i := range blocks {
+			blocks[i], err = a.Alloc(owner.DefaultStream(), 4*mib)
+			testkit.Must(t, err)
+		}
+		a.Free(blocks[0])
+		a.Free(blocks[2])
+		w, err := a.Alloc(owner.DefaultStream(), 8*mib)
+		testkit.Must(t, err)
+		a.Free(w)
+		a.Free(blocks[1])
+	}
+	churn()
+	live, err := a.Alloc(owner.DefaultStream(), 3*mib)
+	testkit.Must(t, err)
+	if s := a.PageStats(); s.Mappings == s.Pages {
+		t.Fatal("no page has two addresses: the test shows nothing")
+	}
+	testkit.Must(t, mem.EnablePeer(other, owner, a))
+	for _, when := range []string{"after EnablePeer", "after more work"} {
+		if s := a.PageStats(); s.Mappings > s.Pages {
+			t.Errorf("%s: %d pages are mapped at %d addresses", when, s.Pages, s.Mappings)
+		}
+		testkit.Must(t, worksIn(t, owner, other, live.Ptr, live.Size))
+		a.Free(live)
+		churn()
+		live, err = a.Alloc(owner.DefaultStream(), 3*mib)
+		testkit.Must(t, err)
+	}
+	a.Free(live)
+	testkit.Must(t, a.Close())
+}
+
 // A closed peer does not keep an allocator from growing.
 func TestDefect12_AClosedPeerIsForgotten(t *testing.T) {
 	for name, open := range mapping {

@@ -132,6 +132,23 @@ static void test_reports(void)
 	CHECK(api->runtime_info(text, 5) == ASHLAR_OK && strlen(text) == 4);
 }
 
+/* Devices use each other's memory, allocated before and after. */
+static void test_peers(void)
+{
+	void *x, *y, *z, *w;
+	CHECK(api->set_limit(0, 12 * MIB) == ASHLAR_OK);
+	for (int i = 0; i < 3; i++) { /* w takes the memory of x and z to another address */
+		CHECK(api->alloc(0, 0, 4 * MIB, 0, &x) == ASHLAR_OK && api->alloc(0, 0, 4 * MIB, 0, &y) == ASHLAR_OK);
+		CHECK(api->alloc(0, 0, 4 * MIB, 0, &z) == ASHLAR_OK);
+		CHECK(api->free(x) == ASHLAR_OK && api->free(z) == ASHLAR_OK);
+		CHECK(api->alloc(0, 0, 8 * MIB, 0, &w) == ASHLAR_OK);
+		if (i == 1)
+			CHECK(api->enable_peer(1, 0) == ASHLAR_OK && api->enable_peer(0, 1) == ASHLAR_OK);
+		CHECK(api->free(w) == ASHLAR_OK && api->free(y) == ASHLAR_OK);
+	}
+	CHECK(api->enable_peer(0, 2) == ASHLAR_INVALID);
+}
+
 /* A panic in any function is a status, and the library works afterwards. */
 static void test_panics(void)
 {
@@ -272,7 +289,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing},
+		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {

@@ -232,6 +232,18 @@ func (c *call) memUnmap(at, size uint64) Result {
 	return Success
 }
 
+// accessedElsewhere says whether a device may use the pages of a mapping at another address.
+func (c *call) accessedElsewhere(x *mapping, d *device) bool {
+	for _, r := range c.space {
+		for _, o := range r.maps {
+			if o != x && o.pages == x.pages && o.access[d] != accessNone {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result {
 	_, tiles, ok := c.mappings(at, size)
 	if !ok || descs == nil || n == 0 {
@@ -246,8 +258,14 @@ func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result
 			return InvalidValue
 		}
 		for _, x := range tiles {
-			if d != x.pages.dev && c.opts.Unlinked && desc.flags != accessNone {
+			if d == x.pages.dev || desc.flags == accessNone {
+				continue
+			}
+			if c.opts.Unlinked {
 				return InvalidDevice
+			}
+			if c.accessedElsewhere(x, d) { // so the driver does (NVIDIA H200, driver 580)
+				return InvalidValue
 			}
 		}
 	}
