@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 )
 
-// An onHost allocator has ordinary host memory, for programs that work on another device: AllocatorFor with OnHost
-// alone. It uses an allocator of a host device of its own. Devices copy from and to such memory while the caller waits
-// (Stream.CopyIn, CopyOut), so no queued work accesses it, and one stream is enough.
+// An onHost allocates ordinary host memory for programs that work on another device: AllocatorFor with OnHost alone. It
+// uses an allocator of its own host device. Devices copy from and to such memory while the caller waits (Stream.CopyIn,
+// CopyOut), so no queued work accesses it, and one stream is enough.
 type onHost struct {
 	host  driver.Device
 	below Allocator

@@ -16,11 +16,11 @@ type PeerAdder interface {
 
 // A PageExporter is an allocator that may map memory page by page. driver.Sharing.Export does not cover such memory.
 type PageExporter interface {
-	// ExportPages returns, in address order, the descriptors of the pages mapped behind [p, p+size), which lies in a
-	// live block, and the address of the first page. Other processes pass them to driver.Sharing.ImportPage. It returns
-	// no pages if the memory is not mapped page by page. The allocator owns the descriptors. It closes them when it
-	// unmaps the pages, after the block is freed. The error matches driver.ErrUnsupported if other processes cannot
-	// open the pages.
+	// ExportPages returns, in address order, the descriptors of the pages of [p, p+size), which must lie in a live
+	// block, and the address of the first page. Other processes open them with driver.Sharing.ImportPage. It returns no
+	// pages if the memory is not mapped page by page. The allocator owns the descriptors. It closes them when it unmaps
+	// the pages, after the block is freed. The error matches driver.ErrUnsupported if other processes cannot open the
+	// pages.
 	ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error)
 }
 

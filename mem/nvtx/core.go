@@ -9,9 +9,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// What a tool's InitializeInjectionNvtx2 asks of NVTX (nvtxDetail/nvtxTypes.h, nvtxImpl.h). It is handed a function
-// that returns export tables by number. One of them has a function that returns, for a module, a table of addresses of
-// function slots, and the tool writes its functions there.
+// The interface that a tool's InitializeInjectionNvtx2 expects of NVTX (nvtxDetail/nvtxTypes.h, nvtxImpl.h). It
+// receives a function that returns export tables by number. One of them has a function that returns, for a module, a
+// table of the addresses of function slots, into which the tool writes its functions.
 
 // NvtxExportTableID.
 const (
@@ -21,17 +21,17 @@ const (
 
 // NvtxCallbackModule, and the slot of nvtxDomainCreateA (NvtxCallbackIdCore2).
 const (
-	modules           = 7 // the first number that is none
+	modules           = 7 // number of modules, plus 1
 	moduleCore2       = 5
 	core2DomainCreate = 12
 )
 
-// slotsOf are the sizes of the modules' tables (NVTX_CBID_*_SIZE): CORE, CUDA, OPENCL, CUDART, CORE2, SYNC. Slot 0 of
-// each is not used.
+// slotsOf holds the sizes of the modules' tables (NVTX_CBID_*_SIZE): CORE, CUDA, OPENCL, CUDART, CORE2, SYNC. Slot 0 of
+// each is unused.
 var slotsOf = [modules]uint32{0, 16, 9, 15, 7, 16, 7}
 
-// exported is what tools are shown. It is a variable because that never moves, and because a tool may keep addresses in
-// it for good.
+// exported holds the tables for tools. It is a global variable, so it never moves and is never freed: a tool may keep
+// addresses in it.
 var exported struct {
 	callbacks struct { // NvtxExportTableCallbacks
 		size                   uintptr
@@ -47,7 +47,8 @@ var exported struct {
 	tables [modules][17]*uintptr // addresses of the slots, from 1, and a nil after the last
 }
 
-// exportTables fills exported and makes nvtxGetExportTable. The functions are made once: they cannot be taken back.
+// exportTables fills exported and makes nvtxGetExportTable. The functions are made once, because C callbacks are never
+// freed.
 var exportTables = sync.OnceValue(func() uintptr {
 	e := &exported
 	e.callbacks.size = unsafe.Sizeof(e.callbacks)
@@ -86,8 +87,9 @@ var exportTables = sync.OnceValue(func() uintptr {
 
 var domainName = [...]byte{'A', 's', 'h', 'l', 'a', 'r', 0}
 
-// createDomain starts the tool as NVTX does before any extension, and makes a domain. A tool that has no entry for
-// that, or no domains, gets the default domain, 0. The caller holds attaching: the slots are for one tool at a time.
+// createDomain starts the tool as NVTX does before any extension, and makes a domain. For a tool without that entry, or
+// without domains, it returns the default domain, 0. The caller holds attaching, because the slots serve one tool at a
+// time.
 func createDomain(lookup func(string) (uintptr, error)) uintptr {
 	initialize, err := lookup("InitializeInjectionNvtx2")
 	if err != nil || initialize == 0 {

@@ -14,14 +14,14 @@ import (
 // A region is a range of device memory.
 type region = driver.Range
 
-// An observer keeps what the tool was told. Heaps do not overlap; every region lies in its heap.
+// An observer holds the heaps and regions that the tool knows. Heaps do not overlap; every region lies in its heap.
 type observer struct {
 	tool  *Tool
 	mu    sync.Mutex
 	heaps []heap // by address
 }
 
-// A heap is a segment, or pages that were mapped into one together, that the tool took.
+// A heap is a segment, or a run of pages that were mapped together, that the tool accepted.
 type heap struct {
 	from, to driver.Pointer // to is the first address after it
 	handle   uintptr
@@ -47,7 +47,7 @@ func (o *observer) observe(e mem.Event) {
 	}
 }
 
-// open makes [from, to) a heap with these regions, unless it is empty or the tool does not want it.
+// open makes [from, to) a heap with these regions, unless it is empty or the tool refuses it.
 func (o *observer) open(from, to driver.Pointer, regions map[driver.Pointer]int64) {
 	if from >= to {
 		return
@@ -71,12 +71,12 @@ func (o *observer) open(from, to driver.Pointer, regions map[driver.Pointer]int6
 	o.heaps = slices.Insert(o.heaps, o.after(from), h)
 }
 
-// forget drops the heaps in [from, to), which ended when the driver got the segment back.
+// forget removes the heaps in [from, to), which ended when the segment was returned to the driver.
 func (o *observer) forget(from, to driver.Pointer) {
 	o.heaps = slices.DeleteFunc(o.heaps, func(h heap) bool { return from <= h.from && h.from < to })
 }
 
-// close ends the heaps in [from, to). What is left of one that reaches beyond is a heap anew.
+// close ends the heaps in [from, to). The rest of a heap that extends beyond the range becomes a new heap.
 func (o *observer) close(from, to driver.Pointer) {
 	for {
 		i := o.after(from)
@@ -91,7 +91,7 @@ func (o *observer) close(from, to driver.Pointer) {
 	}
 }
 
-// alloc opens a block, in each heap that it touches.
+// alloc opens a block in each heap that it overlaps.
 func (o *observer) alloc(from, to driver.Pointer) {
 	for h := range o.touched(from, to) {
 		start := max(from, h.from)
@@ -116,7 +116,7 @@ func (o *observer) free(from, to driver.Pointer) {
 	}
 }
 
-// touched visits the heaps that have addresses in [from, to), in their order.
+// touched visits the heaps that overlap [from, to), in order.
 func (o *observer) touched(from, to driver.Pointer) iter.Seq[*heap] {
 	return func(yield func(*heap) bool) {
 		for i := o.after(from); i < len(o.heaps) && o.heaps[i].from < to; i++ {
@@ -127,7 +127,7 @@ func (o *observer) touched(from, to driver.Pointer) iter.Seq[*heap] {
 	}
 }
 
-// after is the position of the first heap that ends after ptr.
+// after returns the index of the first heap that ends after ptr.
 func (o *observer) after(ptr driver.Pointer) int {
 	return sort.Search(len(o.heaps), func(i int) bool { return o.heaps[i].to > ptr })
 }

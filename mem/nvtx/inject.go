@@ -21,7 +21,7 @@ const (
 	moduleMem   = 1 // NVTX_EXT_MODULEID_MEM
 	segmentMem  = 1
 	slotCount   = 63 // NVTX_EXT_MEM_SLOT_COUNT
-	disabled    = 1  // NVTX_EXTENSION_DISABLED: what a slot without a function may hold instead of 0
+	disabled    = 1  // NVTX_EXTENSION_DISABLED: a slot without a function may hold this instead of 0
 )
 
 // A callID is a function of the memory extension (NvtxExtMemCallbackId). There is no function 0.
@@ -44,8 +44,8 @@ var needed = [...]struct {
 	{regionsUnregister, "nvtxMemRegionsUnregister"},
 }
 
-// A module is what a tool's InitializeInjectionNvtxExtension is handed (nvtxExtModuleInfo_t), with what it points to.
-// The tool may keep all of it, so it is pinned and stays for good.
+// A module is the argument of a tool's InitializeInjectionNvtxExtension (nvtxExtModuleInfo_t), with the data that it
+// points to. The tool may keep all of it, so it is pinned and never freed.
 type module struct {
 	info    moduleInfo
 	segment moduleSegment
@@ -74,7 +74,7 @@ type moduleSegment struct { // nvtxExtModuleSegment_t
 type library struct {
 	domain uintptr
 	module *module
-	first  callID // the function that slot 0 is for
+	first  callID // the function of slot 0
 }
 
 // load opens a tool's library and attaches it.
@@ -90,13 +90,13 @@ func load(path string) (memoryCalls, error) {
 	return attached, nil
 }
 
-// attaching holds what tools were shown, and lets one at a time fill it.
+// attaching holds the modules passed to tools; its lock lets one tool at a time fill its slots.
 var attaching struct {
 	sync.Mutex
 	modules []*module
 }
 
-// attach hands the tool whose symbols lookup finds the slots of the memory extension to fill.
+// attach passes the slots of the memory extension to the tool whose symbols lookup finds.
 func attach(lookup func(symbol string) (uintptr, error)) (*library, error) {
 	initialize, err := lookup("InitializeInjectionNvtxExtension")
 	if err != nil {
@@ -118,7 +118,7 @@ func attach(lookup func(symbol string) (uintptr, error)) (*library, error) {
 	}
 	l := &library{domain: domain, module: m}
 	if m.slots[0] > disabled {
-		// There is no function 0. The tool was made for NVTX before 3.2, whose slots began with function 1
+		// There is no function 0. The tool was built for NVTX before 3.2, whose slots begin with function 1
 		// (nvtxExtImplMem1.h) under the same compatibility ID.
 		l.first = 1
 	}
@@ -134,7 +134,8 @@ func attach(lookup func(symbol string) (uintptr, error)) (*library, error) {
 	return l, nil
 }
 
-// function is the address of a function, or 0: a tool may take its functions back, as NVTX reads a slot at each call.
+// function returns the address of a function, or 0. It reads the slot at each call, as NVTX does, because a tool may
+// remove its functions.
 func (l *library) function(id callID) uintptr {
 	if f := atomic.LoadUintptr(&l.module.slots[id-l.first]); f > disabled {
 		return f
@@ -142,8 +143,8 @@ func (l *library) function(id callID) uintptr {
 	return 0
 }
 
-// call calls a function with the domain and what is, or points to, its argument. Without the function it does nothing
-// and returns 0.
+// call calls a function with the domain and an argument, or a pointer to it. Without the function it does nothing and
+// returns 0.
 func (l *library) call(id callID, arg uintptr) uintptr {
 	f := l.function(id)
 	if f == 0 {

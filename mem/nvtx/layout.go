@@ -5,7 +5,7 @@ package nvtx
 import "github.com/ashlar-go/ashlar/driver"
 
 // The structures and constants of nvToolsExtMem.h (NVTX 3.2; the same since the extension's first version, of 2020).
-// Device addresses are numbers: the garbage collector must not take them for its own.
+// Device addresses are integers, so that the garbage collector does not treat them as pointers.
 
 const (
 	compatMem         = 0x0102 // NVTX_EXT_COMPATID_MEM
@@ -42,7 +42,7 @@ type regionsRegisterBatch struct { // nvtxMemRegionsRegisterBatch_t
 	regionCount             uintptr
 	regionDescElementSize   uintptr
 	regionDescElements      *virtualRange
-	regionHandleElementsOut uintptr // none: regions are known by their addresses
+	regionHandleElementsOut uintptr // nil: addresses identify regions
 }
 
 type regionsUnregisterBatch struct { // nvtxMemRegionsUnregisterBatch_t

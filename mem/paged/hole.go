@@ -3,11 +3,10 @@ package paged
 import "github.com/ashlar-go/ashlar/mem/internal/sizebins"
 
 // Holes are in lists by their sizes: one for each number of units below 64, then 32 to each power of two, as in TLSF
-// (Masmano and others, 2004). The hole that came last is first. Two levels of bits find the next list that holds
-// anything.
+// (Masmano and others, 2004). The last added hole is first. A bitmap of two levels finds the next nonempty list.
 const (
 	numBins = sizebins.NumBins
-	maxFit  = 4 // holes of its own list that a request looks at before it takes a larger one
+	maxFit  = 4 // maximum number of holes of its own list that a request examines before it takes a larger one
 )
 
 type holes struct {

@@ -18,8 +18,8 @@ func (a *Allocator) verify() {
 	}
 }
 
-// Check reports what is wrong with the data structures, as a test may ask after any call: nil, unless there is a bug.
-// It takes as long as there are blocks.
+// Check verifies the data structures, for tests. It returns nil unless there is a bug. Its time grows with the number
+// of blocks.
 func (a *Allocator) Check() error {
 	a.lockAll()
 	defer a.unlockAll()

@@ -12,7 +12,7 @@ type (
 	pref uint32
 )
 
-// maxOrder is that of the largest page: 1<<maxOrder granules.
+// maxOrder is the order of the largest page: 1<<maxOrder granules.
 const maxOrder = 15
 
 // A region is a reservation of addresses.
@@ -72,7 +72,7 @@ type mapping struct {
 // A page is physical memory.
 type page struct {
 	handle    driver.Page
-	deps      reuse.Dependencies // what may still touch it, while it is idle
+	deps      reuse.Dependencies // while idle: streams that may still access it
 	order     uint8
 	undropped bool // in no mapping and no list: the driver failed to free it
 	first     mref // its mappings
@@ -84,10 +84,10 @@ type page struct {
 
 func (p *page) granules() int64 { return 1 << p.order }
 
-// A list is the idle pages of one order, by when they were used last.
+// A list holds the idle pages of one order, by their last use.
 type list struct{ oldest, newest pref }
 
-// toIdle puts a page that nothing touches any more at one end of its list.
+// toIdle adds an unused page to one end of its list.
 func (a *Allocator) toIdle(i pref, oldest bool) {
 	p := &a.pages[i]
 	l := &a.idle[p.order]
@@ -103,7 +103,7 @@ func (a *Allocator) toIdle(i pref, oldest bool) {
 	}
 }
 
-// fromIdle takes a page out of its list, for a mapping to use.
+// fromIdle removes a page from its list for use by a mapping.
 func (a *Allocator) fromIdle(i pref, user mref) {
 	a.unlist(i)
 	p := &a.pages[i]

@@ -10,8 +10,8 @@ import (
 
 const maxPinning = 5 // pinning blocks that an error names
 
-// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and processor caches have
-// been emptied.
+// outOfMemory collects the facts that explain why there is no memory for a block. The caller holds mu, and processor
+// caches have been emptied.
 func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
@@ -59,7 +59,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	return e
 }
 
-// pinning finds the blocks that alone keep the most memory in use beside them.
+// pinning finds the blocks that keep the most other memory in use by themselves.
 func (a *Allocator) pinning() (all []mem.PinningBlock) {
 	for _, rg := range a.regions {
 		for at := rg.first; at != 0; {
@@ -107,7 +107,7 @@ func (a *Allocator) touched(r *span) func(yield func(mref) bool) {
 	}
 }
 
-// mappingAt is the mapping behind the first byte of a span.
+// mappingAt returns the mapping of the first byte of a span.
 func (a *Allocator) mappingAt(r *span) mref {
 	rg, from, _ := a.granules(r, r.units)
 	return rg.at[from]

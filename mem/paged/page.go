@@ -181,7 +181,7 @@ func (a *Allocator) emptyCache() error {
 	if a.undropped > 0 {
 		return &driver.Error{
 			Call: "VirtualMemory.Drop", Code: driver.ErrInvalid,
-			Detail: fmt.Sprintf("%d pages were not taken back", a.undropped),
+			Detail: fmt.Sprintf("the device failed to free %d pages", a.undropped),
 		}
 	}
 	return nil

@@ -1,6 +1,5 @@
 // Package paged separates addresses from memory: blocks have addresses in large reserved ranges, and pages of physical
-// memory are mapped behind the blocks that are in use. Fragmentation then wastes addresses, of which there are plenty,
-// and little memory.
+// memory are mapped for the blocks in use. So fragmentation wastes addresses, which are plentiful, and little memory.
 //
 // Make an allocator with New on a device that has virtual memory; ParseConfig reads its settings from text. An
 // Allocator is safe for concurrent use. Sizes are bytes. Memory is allocated in stream order and across streams: Alloc
@@ -9,7 +8,7 @@
 // there is no room returns a *mem.OutOfMemory.
 //
 // A captured graph contains addresses, so the blocks that it uses must stay live as long as it is launched. The
-// allocator moves no contents, so it is no mem.Mover, and it keeps no private pools.
+// allocator moves no contents, so it is not a mem.Mover, and it has no private pools.
 package paged
 
 import (
@@ -36,9 +35,9 @@ import (
 //	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
 //	page      in use: blocks touch one of its mappings, the user; idle otherwise
 //
-// Placing (placing.go) looks at addresses only: it takes a hole that is slightly larger than the request, else the end
-// of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of blocks
-// wastes a fraction of one granule in all. Small blocks share slabs (slab.go).
+// Placing (placing.go) considers addresses only: it takes a hole that is slightly larger than the request, or otherwise
+// the end of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of
+// blocks wastes less than one granule in total. Small blocks share slabs (slab.go).
 //
 // Backing (backing.go) then gets memory for the granules that the block touches. A granule with a page, in use or
 // idle, needs nothing. The others get idle pages, the least recently used first, or new pages while less memory is in
@@ -103,7 +102,7 @@ type Allocator struct {
 	pages          []page
 	unusedPages    []pref // pages that are none
 	idle           [maxOrder + 1]list
-	undropped      int   // pages that the driver would not take back
+	undropped      int   // pages that the driver failed to free
 	created        int64 // granules of pages
 	used           int64 // granules of pages in use
 	mostUsed       int64
@@ -114,7 +113,7 @@ type Allocator struct {
 	stats          mem.Stats
 	allocated      tally      // blocks that left for a processor cache or a caller,
 	freed          stats.Sums // and came back
-	peak           stats.Sums // the most that was live
+	peak           stats.Sums // the maxima of live blocks
 
 	nowAtReset, allocatedAtReset stats.Sums // live, and allocated in all, when accumulated statistics were reset
 	stalls                       int64
@@ -123,11 +122,11 @@ type Allocator struct {
 	taken                        []mref
 	chosen                       []pref
 
-	checks atomic.Uint64 // how often verify was called
+	checks atomic.Uint64 // number of calls of verify
 }
 
 // New returns an allocator of dev's memory. Close frees the memory. The error names the wrong setting, matches
-// driver.ErrUnsupported if the device has no virtual memory, or is the driver's.
+// driver.ErrUnsupported if the device has no virtual memory, or is an error of the driver.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	cfg, err := cfg.complete(dev)
 	if err != nil {
@@ -150,8 +149,8 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 
 const tooLarge = 1 << 40 // bytes: more than any device has, and than a span can be
 
-// Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, and the driver's if a call
-// failed; then nothing has been allocated.
+// Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, or an error of the driver if a
+// call failed; then nothing has been allocated.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -197,10 +196,10 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 func (a *Allocator) allocShared(
 	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions,
 ) (mem.Block, error) {
-	var r request // in one piece it would be copied, which waits for each field
+	var r request // set field by field: a literal would be copied, which stalls
 	r.stream, r.id, r.noWait = s, id, o.NoRetry
 	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
-	r.mayCallDriver = a.caches.mask.Load() == 0 // else what other processor caches hold may be just what is missing
+	r.mayCallDriver = a.caches.mask.Load() == 0 // otherwise other processor caches may hold the missing memory
 	at, err := a.alloc(&r)
 	if err == errFlushFirst {
 		a.flushCaches()
@@ -240,7 +239,7 @@ type request struct {
 	noWait        bool      // the host must not wait
 	avoid         avoidance // streams whose memory it must not take, because of a capture
 	mayCallDriver bool      // false on the first attempt: see errFlushFirst
-	stale         bool      // a mapping was in its way whose page is in use elsewhere
+	stale         bool      // it met a mapping whose page is in use elsewhere
 }
 
 // errFlushFirst means that the processor caches must be emptied before the driver is asked for memory.

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Blocks of up to slabUnits share slabs, each of blocks of one size and stream: so small ones that live long lie
-// together, and leave no gaps between large ones. A slab is a block like any other to what is below.
+// Blocks of up to slabUnits share slabs. A slab holds blocks of one size and stream. So long-lived small blocks are
+// together and leave no gaps between large ones. To the layers below, a slab is an ordinary block.
 const (
 	slabUnits = 4 << 10 / unit  // the largest block in a slab
 	slabSize  = 64 << 10 / unit // a slab
@@ -29,8 +29,8 @@ func (a *Allocator) slabsOf(id driver.StreamID) *slabLists {
 	return a.slabs[id]
 }
 
-// allocSlot allocates a slot, from a new slab if there is none. Where there is no room for a slab there may still be
-// room for the block alone.
+// allocSlot allocates a slot, from a new slab if there is none. If there is no room for a slab, there may still be room
+// for the block alone.
 func (a *Allocator) allocSlot(r *request) (ref, error) {
 	sh := a.slabsOf(r.id)
 	for at := sh.free[r.units]; at != 0; at = a.spans.at(at).next2 {

@@ -7,9 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Snapshot implements mem.Snapshotter. A segment is a run of addresses with memory of their own behind them, in use or
-// idle; addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a processor cache holds are
-// inactive.
+// Snapshot implements mem.Snapshotter. A segment is a run of addresses with their own memory, in use or idle. Addresses
+// whose memory is in use elsewhere, or has been since, are in no segment. Blocks in a processor cache are inactive.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.lockAll()
 	defer a.unlockAll()
@@ -26,7 +25,7 @@ func (a *Allocator) snapshot() []mem.SegmentInfo {
 	return all
 }
 
-// regionOrder is the regions by their addresses.
+// regionOrder returns the indices of the regions by address.
 func (a *Allocator) regionOrder() []int {
 	order := make([]int, len(a.regions))
 	for i := range order {
@@ -41,7 +40,7 @@ func (a *Allocator) regionOrder() []int {
 	return order
 }
 
-// segmentsOf describes a region: its segments first, empty, then the blocks in them.
+// segmentsOf describes a region: first its segments without blocks, then their blocks.
 func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []mem.SegmentInfo) {
 	for g := uint32(0); int(g) < len(rg.at); {
 		m := rg.at[g]
@@ -86,7 +85,8 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 	return all
 }
 
-// spansOf visits the spans of a region in order: of a slab, its slots and the rest behind them, which counts as a hole.
+// spansOf visits the spans of a region in order. For a slab it visits its slots and the rest after them, which counts
+// as a hole.
 func (a *Allocator) spansOf(rg *region) func(yield func(*span) bool) {
 	return func(yield func(*span) bool) {
 		for at := rg.first; at != 0; {

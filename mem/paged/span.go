@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-const unit = 512 // bytes: what every address and size is a multiple of
+const unit = 512 // bytes: every address and size is a multiple of this
 
 // A ref is the index of a span. Zero is none: neighbours may write to that span, but its fields are never read.
 type ref uint32
@@ -29,7 +29,7 @@ const (
 // that holds it, may read its address and size. The links belong to Allocator.mu.
 type span struct {
 	ptr  driver.Pointer
-	deps reuse.Dependencies // free: what may still touch it; else the stream that it was allocated for
+	deps reuse.Dependencies // free: the streams that may still access it; otherwise the stream of its allocation
 
 	units uint32 // size, in units
 	// generation counts the frees of the block. A tag holds the generation of its allocation, so a second Free finds
@@ -38,7 +38,7 @@ type span struct {
 	prev, next   ref // neighbours; of a slot: prev is its slab
 	prev2, next2 ref // in the list of a bin or of free slots
 	stream       driver.StreamID
-	mapping      mref   // of a block or slab: where it starts
+	mapping      mref   // of a block or slab: the mapping at its start
 	live         uint16 // of a slab: slots that are not free
 	slack        uint16 // bytes of the block beyond those requested
 	region       uint16

@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Waits know how far the streams have come, in frees, which clock counts. A free makes no driver call. Before pages
-// are remapped, each stream gets a mark, unless nothing that it used was freed since its last one. So by the time that a page is
-// the least recently used, there usually is a mark soon after its free.
+// waits records the progress of the streams in frees, which clock counts. A free makes no driver call. Before pages are
+// remapped, each stream gets a mark, unless no memory that it used was freed since its last one. So by the time that a
+// page is the least recently used, there usually is a mark soon after its free.
 type waits struct {
 	dev      driver.Device
 	streams  *reuse.Streams
@@ -34,7 +34,7 @@ type timedMark struct {
 	mark  driver.Mark
 }
 
-const maxMarks = 64 // of a stream; beyond, every other one is dropped
+const maxMarks = 64 // per stream; beyond that, every other mark is dropped
 
 func (w *waits) of(s driver.Stream) *streamProgress {
 	id := int(s.ID())
@@ -156,7 +156,7 @@ func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	}
 }
 
-// alive reports whether the device is open, so that ErrClosed means that the stream alone is closed.
+// alive reports whether the device is open. If so, ErrClosed means that only the stream is closed.
 func (w *waits) alive() bool {
 	_, _, err := w.dev.Available()
 	return err == nil

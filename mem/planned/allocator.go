@@ -27,7 +27,7 @@ type Settings struct {
 	Streams []driver.Stream
 }
 
-// A Mismatch is the error for a device or settings that a plan was not made for.
+// A Mismatch is the error for a device or settings that do not match a plan.
 type Mismatch struct {
 	What      string // "name", "total memory", "alignment", "streams"
 	Plan, Has any
@@ -42,29 +42,29 @@ func (e *Mismatch) Error() string {
 type Allocator struct {
 	base     driver.Pointer
 	size     uint64
-	streams  []streamAllocator  // by their parts of the region
+	streams  []streamAllocator  // in the order of their parts of the region
 	byStream []*streamAllocator // by driver.StreamID
 	fallback mem.Allocator
 	dev      driver.Device
 	waits    waits
-	missed   atomic.Int64 // requests served by the fallback
+	missed   atomic.Int64 // number of requests served by the fallback
 
-	mu      sync.Mutex // guards what follows; before those of streams
-	region  bool       // the device's memory is held
+	mu      sync.Mutex // guards the fields below; taken before those of streams
+	region  bool       // the region is allocated
 	closed  atomic.Bool
-	stats   mem.Stats  // the region's, as of the last count
-	counted stats.Sums // in them
+	stats   mem.Stats  // of the region, as of the last count
+	counted stats.Sums // the part of the sums that is in stats
 }
 
-// Waits are the streams that overdue blocks' users wait for each other on, with a lock.
+// waits makes streams wait for the users of overdue blocks. It has a lock.
 type waits struct {
 	sync.Mutex
 	*reuse.Streams
 }
 
 // New opens an allocator on dev and allocates the plan's region with one driver call. Later driver calls are only
-// waits. The error is a *Mismatch, describes an invalid plan, matches mem.ErrNoMemory, or is the driver's; then the
-// caller still owns the fallback. New panics without a fallback.
+// waits. The error is a *Mismatch, describes an invalid plan, matches mem.ErrNoMemory, or is an error of the driver;
+// then the caller still owns the fallback. New panics without a fallback.
 func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	if s.Fallback == nil {
 		panic("planned: New without a fallback")
@@ -130,8 +130,8 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 	return ids, nil
 }
 
-// Alloc implements mem.Allocator. An expected request takes constant time, with no driver call, lock or map lookup.
-// The error is the fallback's.
+// Alloc implements mem.Allocator. An expected request takes constant time, with no driver call, lock or map lookup. The
+// error is that of the fallback.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	if b, ok := a.expected(s, size); ok {

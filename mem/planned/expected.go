@@ -116,7 +116,7 @@ func (l *streamAllocator) remember(size int64) {
 	l.recent[numRecent-1] = size
 }
 
-// genOf returns the generation in which a slot was served last, if it is live.
+// genOf returns the generation in which a live slot was last served.
 func (l *streamAllocator) genOf(k int) uint64 {
 	if l.start <= k && k < l.pos {
 		return l.gen

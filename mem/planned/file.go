@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/countio"
 )
 
-// The format is text, one fact a line:
+// The format is text, one item on each line:
 //
 //	ashlar plan 1
 //	trace "gpt2"
@@ -30,9 +30,9 @@ const maxLine = 4096 // bytes
 
 var sumTable = crc64.MakeTable(crc64.ISO)
 
-// A FileError says where a plan's file is wrong.
+// A FileError reports an invalid file of a plan.
 type FileError struct {
-	Line int // from 1; 0: what the lines say together
+	Line int // from 1; 0 if the lines contradict each other
 	What string
 }
 
@@ -43,7 +43,7 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("planned: line %d of a plan: %s", e.Line, e.What)
 }
 
-// WriteTo implements io.WriterTo: what Read reads. Errors are those of w.
+// WriteTo implements io.WriterTo, in the format of Read. Errors are those of w.
 func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	sum := crc64.New(sumTable)
 	counted := &countio.Writer{W: w}
@@ -63,7 +63,7 @@ func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 		}
 	}
 	fmt.Fprintf(out, "sum %016x\n", sum.Sum64())
-	err = out.Flush() // of all that failed before, too
+	err = out.Flush() // also the error of earlier writes
 	return counted.N, err
 }
 
@@ -74,8 +74,8 @@ func orDash(n int64, known bool) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Read reads a plan. The error is r's, or a *FileError; a plan in which two blocks would share memory is one. What is
-// kept is in proportion to what is read.
+// Read reads a plan. The error is that of r, or a *FileError, also for a plan in which two blocks would share memory.
+// Memory use is proportional to the bytes read.
 func Read(r io.Reader) (*Plan, error) {
 	f := &reader{in: bufio.NewReaderSize(r, maxLine), sum: crc64.New(sumTable)}
 	p, err := f.plan()
@@ -97,7 +97,7 @@ type reader struct {
 	n    int
 }
 
-// next reads a line, which joins the sum when the one after it is read.
+// next reads a line. The line is added to the sum when the next one is read.
 func (f *reader) next() (string, error) {
 	f.sum.Write(f.line)
 	f.n++
@@ -124,7 +124,7 @@ func (f *reader) plan() (*Plan, error) {
 	p := &Plan{}
 	line, err := f.next()
 	if err == nil && line != header {
-		err = f.wrong("%.60q, want %q: this is no plan, or one of another version", line, header)
+		err = f.wrong("%.60q, want %q: not a plan, or one of another version", line, header)
 	}
 	if err == nil {
 		err = f.fields("trace %q", &p.Trace)

@@ -85,7 +85,7 @@ func TestSenseless(t *testing.T) {
 		"beyond":            {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
 		"each at most once": {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
 		"slots, want":       {Streams: []planned.StreamPlan{lane(-1, 512)}},
-		"goes on at":        {Streams: []planned.StreamPlan{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
+		"loops to":          {Streams: []planned.StreamPlan{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
 		"ends at":           {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
 		"asks for":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{End: 1})}},
 		"multiple":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},

@@ -16,8 +16,7 @@ func (l *streamAllocator) check() {
 	}
 }
 
-// Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there
-// is a bug.
+// Check verifies the allocator's data structures, for tests. It returns nil unless there is a bug.
 func (a *Allocator) Check() error {
 	for i := range a.streams {
 		l := &a.streams[i]
@@ -52,8 +51,8 @@ func (l *streamAllocator) wrong() error {
 	at = l.base
 	for _, s := range all {
 		if s.at < at || s.end > l.end {
-			return fmt.Errorf("planned: slot %d is live in [%#x,%#x), which is another's below %#x", s.slot, s.at,
-				s.end, at)
+			return fmt.Errorf("planned: slot %d is live in [%#x,%#x), but another block extends to %#x",
+				s.slot, s.at, s.end, at)
 		}
 		at = s.end
 	}

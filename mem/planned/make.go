@@ -12,7 +12,7 @@ type Options struct {
 	Trace  string // the plan's
 	Device Device // the plan's
 	Room   int    // the plan's
-	Steps  int    // orders that packing tries, as in pack.Options; 0: the greedy ones; negative: as many as ctx allows
+	Steps  int    // pack.Options.Steps; 0: greedy orders only; negative: no limit except ctx
 }
 
 // Make plans a program that Check accepts. A stream's requests are planned once, in order. But if at least half of
@@ -23,7 +23,7 @@ type Options struct {
 // four rounds. A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. A
 // request that failed when it was recorded (trace.OpTry) has a slot until the next request of its stream, and the
 // region has room for it; use trace.Program.Within to leave out requests that no device can serve. The error is a
-// *trace.ProgramError, or says which number is too large.
+// *trace.ProgramError, or names a number that is too large.
 //
 // The packing is the best one found after o.Steps or when ctx ends, which is not an error.
 func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
@@ -89,7 +89,7 @@ func requests(p *trace.Program) [][]Slot {
 const maxRounds = 4
 
 // makeLoop makes a loop of the rounds. A block of the loop lives as long as the longest-lived of its blocks in all
-// rounds, or for ever if one was still live at the end after a longer time.
+// rounds, or forever, if one was still live at the end after a longer time.
 func (l *StreamPlan) makeLoop(r repeat) {
 	slots, end := l.Slots, r.from+r.period+r.run
 	lives := make([]int, r.period)

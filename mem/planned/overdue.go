@@ -10,12 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// An overdueBlock is memory that is in use although the plan has it free.
+// An overdueBlock is memory that is in use although it is free in the plan.
 type overdueBlock struct {
 	slot    int
 	gen     uint64
 	at, end driver.Pointer
-	pending bool // freed, and deps says which streams may still use it
+	pending bool // freed, but the streams in deps may still use it
 	deps    reuse.Dependencies
 }
 

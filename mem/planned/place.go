@@ -68,7 +68,7 @@ func (p *Plan) place(ctx context.Context, l *StreamPlan, steps int) error {
 // maxPlaceInOrder bounds the work of placeInOrder, to about a second.
 const maxPlaceInOrder = 20_000
 
-// placeInOrder places slots, in the order of the lower of their offsets, each as low as it fits. O(n²).
+// placeInOrder places slots in the order of the lower of their offsets, each as low as possible. It takes O(n²).
 func (l *StreamPlan) placeInOrder(buffers []pack.Buffer, of []int, offsets []int64) {
 	type part struct{ first, n int } // a slot's buffers
 	parts := make([]part, 0, len(of))

@@ -12,14 +12,14 @@ type Plan struct {
 	Trace   string       // a description of its trace; at most 512 bytes
 	Device  Device       // the device that it is for
 	Room    int          // percent by which a request may be larger or smaller than recorded; 0 to 1000
-	Streams []StreamPlan // each of another stream
+	Streams []StreamPlan // one for each stream
 }
 
 // A Device is the required properties of a plan's device. Zero fields are not checked.
 type Device struct {
-	Name        string // as driver.Info has it; at most 512 bytes
+	Name        string // as in driver.Info; at most 512 bytes
 	TotalMemory int64  // bytes
-	Alignment   int64  // bytes: of the device's addresses, at least
+	Alignment   int64  // minimum alignment of the device's addresses, in bytes
 }
 
 // A StreamPlan is the requests of one stream.
@@ -79,7 +79,7 @@ func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
 	return sum
 }
 
-// least and most are the requests that a slot of a recorded size serves.
+// least and most return the smallest and the largest request that a slot of a recorded size serves.
 func (p *Plan) least(size int64) int64 {
 	return max(1, (size*100+99+int64(p.Room))/(100+int64(p.Room)))
 }
@@ -88,7 +88,7 @@ func (p *Plan) most(size int64) int64 {
 	return size + size/100*int64(p.Room) + size%100*int64(p.Room)/100
 }
 
-// wraps reports whether a slot's block is live into the next round, and until which position then.
+// wraps reports whether a slot's block is still live in the next round, and until which position.
 func (l *StreamPlan) wraps(s *Slot) (end int, ok bool) {
 	if l.Loop < 0 || s.End <= len(l.Slots) || s.End == Forever {
 		return 0, false
@@ -96,7 +96,7 @@ func (l *StreamPlan) wraps(s *Slot) (end int, ok bool) {
 	return s.End - (len(l.Slots) - l.Loop), true
 }
 
-// buffers are the lifetimes of the slots with a place, and which slots they are of: two for a slot that wraps.
+// buffers returns the lifetimes of the placed slots, and the slot of each. A slot that wraps has two.
 func (l *StreamPlan) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of []int) {
 	for i := range l.Slots {
 		s := &l.Slots[i]
@@ -113,7 +113,7 @@ func (l *StreamPlan) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of 
 	return buffers, of
 }
 
-// Check says what is wrong with a plan, such as two blocks in one place at a time: nil if it can be used.
+// Check returns an error for an invalid plan, such as one in which two live blocks overlap.
 func (p *Plan) Check() error {
 	streams := map[int]bool{}
 	switch {
@@ -149,7 +149,7 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 	case n == 0 || n > maxSlots:
 		return fmt.Errorf("%d slots, want 1 to %d", n, maxSlots)
 	case l.Loop < -1 || l.Loop >= n:
-		return fmt.Errorf("it goes on at position %d: want 0 to %d", l.Loop, n-1)
+		return fmt.Errorf("it loops to position %d: want 0 to %d", l.Loop, n-1)
 	case l.Size < 0 || l.Size > maxSize || l.Size%grain != 0:
 		return fmt.Errorf("size %d, want a multiple of %d", l.Size, grain)
 	}

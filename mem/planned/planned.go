@@ -15,8 +15,8 @@ package planned
 //
 // A plan has a StreamPlan for each stream: a part of the region, and the requests that the stream makes, in order. A
 // position is an index into them. A slot is one request: its size, the offset of its block, and the position before
-// which the block is freed. Memory never passes from one stream to another, so a stream waits for another only where a
-// Free names it, and streams may run in another order than when they were recorded.
+// which the block is freed. Memory never passes from one stream to another. So a stream waits for another one only if a
+// Free names it, and streams may run in another order than in the recording.
 //
 //	prologue   weights: served once
 //	body       from StreamPlan.Loop to the end, repeatedly; a trace that does not repeat has no body
@@ -40,10 +40,10 @@ package planned
 //
 // # Departures
 //
-// Overdue blocks are live, or freed while other streams use them, although the plan has them free at the position:
-// they were freed late, or belong to another part of the plan. While there are any, a slot is served only if it
-// overlaps none. A stream waits for the users of an overdue block that was freed (mem/internal/reuse). Requests that
-// cannot be served go to the fallback, and the position advances.
+// Overdue blocks are live, or freed while other streams use them, although they are free in the plan at this position:
+// they were freed late, or belong to another part of the plan. While there are overdue blocks, a slot is served only if
+// it overlaps none of them. A stream waits for the users of an overdue block that was freed (mem/internal/reuse).
+// Requests that cannot be served go to the fallback, and the position advances.
 //
 // An unexpected request goes to the fallback, and the stream is lost. Its position is found again by the first of
 // these that fits:

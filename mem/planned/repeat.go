@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// A repeat says that slots are what stands a period before them: those in [from+period, from+period+run).
+// A repeat says that the slots in [from+period, from+period+run) equal those one period before.
 type repeat struct {
 	from, period, run int
 }
 
 const (
-	gram       = 8  // slots in a row that have to come again for their distance to be a candidate
-	candidates = 64 // distances that are looked at, the most frequent ones
+	gram       = 8  // number of consecutive slots that must repeat for their distance to be a candidate
+	candidates = 64 // number of examined distances, the most frequent ones
 )
 
 // repeating finds the repeat that covers the most slots, and the shortest period among equals. It covers at least two

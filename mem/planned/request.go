@@ -177,8 +177,8 @@ func (l *streamAllocator) matchLength(position int) (n int) {
 	return n
 }
 
-// jump makes position the next to be served. A few positions on are skipped one by one; otherwise a new generation
-// begins.
+// jump makes position the next one to be served. If it is a few positions ahead, the positions between are skipped one
+// by one; otherwise a new generation begins.
 //
 // Before a new generation, each live block is assigned to one of two kinds: it is live by the plan at the new position
 // too, and stays a slot's block, with the generation of its allocation in since; or it is overdue. Then the slots that
@@ -234,7 +234,7 @@ func (l *streamAllocator) markOverdue(position int) {
 	}
 }
 
-// skip leaves the next position to the fallback. Its slot counts as freed.
+// skip leaves the next position to the fallback. The slot counts as freed.
 func (l *streamAllocator) skip() {
 	k := l.pos
 	l.pos++

@@ -14,7 +14,7 @@ import (
 // Counts are numbers of requests since New.
 type Counts struct {
 	Served int64 // from the region
-	Missed int64 // by the fallback, whether it had room or not
+	Missed int64 // passed to the fallback, whether it had room or not
 	Found  int64 // number of times that a stream's position was found again
 }
 
@@ -122,8 +122,8 @@ func (a *Allocator) count() []mem.BlockInfo {
 	return tiled
 }
 
-// update sets the current value after came more were allocated. The peak is at most peak, by the plan, and at most the
-// value if none had been freed.
+// update sets the current value after an increase of came. The peak is at most peak, that of the plan, and at most the
+// value without any frees.
 func update(s *mem.Stat, now, came, peak int64) {
 	peak = min(peak, s.Current+came)
 	s.Allocated += came
@@ -137,9 +137,9 @@ func setCurrent(s *mem.Stat, now int64) { update(s, now, max(0, now-s.Current), 
 
 // Stats implements mem.StatsReporter: the region's statistics, all in the large pool, plus the fallback's, if it
 // reports them. Live blocks are counted during the call, which takes time in proportion to their number. Peaks may be
-// too high, never too low: they are the plan's for the requests served, as if blocks were freed when the plan expects
-// it, or as if none were freed since the last call if that is less. Peaks of the streams and of the fallback are
-// added, although they may have occurred at different times.
+// too high, but never too low: they are those of the plan for the served requests, as if blocks were freed when the
+// plan expects it, or the value without any frees since the last call, if that is less. Peaks of the streams and of the
+// fallback are added, although they may have occurred at different times.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,10 +58,10 @@ type streamAllocator struct {
 	largestSizes []int64        // bytes of the largest block in each peakSpan positions
 	sums         []stats.Sums   // by position: over the slots before it
 
-	_  [64]byte      // separates what each request writes from what is only read
+	_  [64]byte      // separates fields that each request writes from read-only fields
 	at atomic.Uint64 // position, generation and slow
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	gen         uint64
 	pos         int
 	start       int            // the position at which the generation began
@@ -84,7 +84,7 @@ func (l *streamAllocator) sumsOf(k int) stats.Sums {
 	return stats.Block(p.size(), p.minSize+int64(p.sizeRange))
 }
 
-// A checkpoint is the slots that are live by the plan just before a position is served.
+// A checkpoint holds the slots that are live by the plan just before a position is served.
 type checkpoint struct {
 	at    int
 	slots []int32

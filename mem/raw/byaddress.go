@@ -18,7 +18,7 @@ type Addressed struct {
 
 // LiveBlocks holds live blocks of any allocators by their addresses. Safe for concurrent use.
 type LiveBlocks struct {
-	name, free string // what panics call the front, and its Free
+	name, free string // names of the interface and of its Free, for panics
 	blocks     addrmap.Map[liveEntry]
 }
 
@@ -38,8 +38,8 @@ type source struct {
 }
 
 // NewAddressed returns an allocator over a for callers that keep only a block's address, as C interfaces do. It keeps
-// each live block in a map with many locks, so that concurrent callers seldom wait. See Current for the allocator that
-// a whole process shares.
+// the live blocks in a sharded map, so that concurrent callers seldom wait. See Current for the allocator that a whole
+// process shares.
 func NewAddressed(a mem.Allocator) *Addressed {
 	return &Addressed{LiveBlocks: LiveBlocks{name: "raw: Addressed", free: "Free"}, source: source{Allocator: a}}
 }
@@ -53,8 +53,8 @@ func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
 // Unwrap implements mem.Wrapper. An Addressed is not itself a mem.Allocator: use Unwrap with mem.Find.
 func (x *Addressed) Unwrap() mem.Allocator { return x.source.Allocator }
 
-// alloc allocates a block and records it. All devices share one space of addresses: if another device has a live block
-// at the same address, the new block is freed, and the error says so.
+// alloc allocates a block and records it. All devices share one address space: if another device has a live block at
+// the same address, alloc frees the new block and returns an error.
 func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Pointer, error) {
 	b, err := from.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
@@ -77,10 +77,9 @@ func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Po
 		"these devices do not share one space of addresses", x.name, size, uint64(b.Ptr), old.Size)
 }
 
-// RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
-// block's Free then waits for s too, as if s were named there, as PyTorch's Tensor.record_stream does for a tensor
-// and its views. Recording a stream again is a no-op, and the zero Pointer is ignored. An address that lies in no
-// live block panics.
+// RecordStream records that work on s uses the live block that contains p. The block's Free then also waits for s, as
+// if s were passed to it, like PyTorch's Tensor.record_stream for a tensor and its views. Recording a stream again is a
+// no-op, and the zero Pointer is ignored. An address that lies in no live block panics.
 //
 // The caller orders RecordStream before the block's Free, and queues the work on s before that Free. For an address
 // that is not the start of a block, the time grows with the number of blocks, as for Below.
@@ -94,7 +93,7 @@ func (x *LiveBlocks) RecordStream(p driver.Pointer, s driver.Stream) {
 	}
 }
 
-// record notes a stream that uses the live block at p, and returns false if there is none.
+// record records a stream that uses the live block at p. It returns false if there is no such block.
 func (x *LiveBlocks) record(p driver.Pointer, s driver.Stream) bool {
 	shard := x.blocks.Lock(p)
 	defer shard.Unlock()
@@ -124,7 +123,7 @@ func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 // live block starts at p.
 func (x *LiveBlocks) TryFree(p driver.Pointer, used ...driver.Stream) bool {
 	check.Used(x.name+": "+x.free, used)
-	// The entry goes before the block does: once the allocator below has it, its address may be allocated again.
+	// Remove the entry before the free: afterwards the address may be allocated again.
 	shard := x.blocks.Lock(p)
 	l, ok := shard.At[p]
 	delete(shard.At, p)
@@ -167,7 +166,7 @@ func (x *LiveBlocks) below(p driver.Pointer) (nearest liveEntry, ok bool) {
 type LiveBlock struct {
 	mem.Block
 	From   mem.Allocator
-	Device driver.Device // whose memory it is; nil for blocks of an Addressed, which does not know it
+	Device driver.Device // the device of the memory; nil for blocks of an Addressed, which does not know it
 }
 
 // Holding returns the live block that p lies in: its start, or any address inside. For an address that is not the start
@@ -191,7 +190,7 @@ func (x *LiveBlocks) Len() int {
 	return n
 }
 
-// unknown says what is known of an address at which no live block starts.
+// unknown describes an address at which no live block starts.
 func (x *LiveBlocks) unknown(call string, p driver.Pointer) string {
 	what := fmt.Sprintf("%s: %s of %#x, where no live block starts: ", x.name, call, uint64(p))
 	b, ok := x.Below(p)

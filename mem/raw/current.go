@@ -10,15 +10,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// These are the process's allocators. Each device has at most one current allocator. It serves all callers of the
-// process that have only addresses, as PyTorch's current allocator does (CUDACachingAllocator::get).
+// The current allocators of the process, at most one for each device. A current allocator serves all callers of the
+// process that have only addresses, like PyTorch's current allocator (CUDACachingAllocator::get).
 //
 //	current     the current allocators, one for each device: a slice that is replaced, never changed
 //	liveBlocks  the live blocks by their addresses, each with the allocator that it came from
 //
 // So an allocator may be replaced while others allocate and free: a block is freed to the allocator that it came from.
-// openMu is held over changes, and while Current opens an allocator: an allocator's factory must not call back.
-// Requests take a lock of liveBlocks alone.
+// openMu is held during changes and while Current opens an allocator, so an allocator's factory must not call this
+// package. Requests take only a lock of liveBlocks.
 var (
 	openMu     sync.Mutex
 	current    atomic.Pointer[[]*source]
@@ -46,7 +46,7 @@ func sourceOf(dev driver.Device) (*source, error) {
 	openMu.Lock()
 	defer openMu.Unlock()
 	if l := findSource(dev); l != nil {
-		return l, nil // another goroutine came first
+		return l, nil // another goroutine opened it first
 	}
 	a, err := mem.Open("", dev)
 	if err != nil {
@@ -125,9 +125,10 @@ func CurrentDevices() []driver.Device {
 }
 
 // AllocCurrent returns the address of at least size bytes of dev's current allocator, which is opened if there is none,
-// for work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is the
-// allocator's, or Current's. It is also an error if a block of another device is live at the same address. This happens
-// only with simulated devices and others that have address spaces of their own: CUDA's devices and the host share one.
+// for work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is that of
+// the allocator or of Current. It is also an error if a block of another device is live at the same address. This
+// happens only with devices that have their own address spaces, such as simulated ones: CUDA's devices and the host
+// share one.
 //
 // A request that fails on an allocator that is no longer current is repeated on the current one.
 func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, error) {

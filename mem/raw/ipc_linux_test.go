@@ -208,7 +208,7 @@ func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	p = alloc(t, dev, mib) // in its place
 	for name, h := range map[string]raw.Handle{"a forged key": forged, "a block that was freed": freed} {
 		out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, "host:total=1MiB", asText(t, h)).CombinedOutput()
-		if err == nil || !bytes.Contains(out, []byte(map[string]string{"a forged key": "no key", "a block that was freed": "was freed"}[name])) {
+		if err == nil || !bytes.Contains(out, []byte(map[string]string{"a forged key": "not a key", "a block that was freed": "was freed"}[name])) {
 			t.Errorf("%s: %v, %s", name, err, out)
 		}
 	}

@@ -14,7 +14,7 @@ var pagesMagic = []byte("ashlarp1")
 
 func isPagesHandle(handle []byte) bool { return bytes.HasPrefix(handle, pagesMagic) }
 
-// pagesHandle is the handle of the pages behind a block.
+// pagesHandle returns the handle of the pages of a block.
 func pagesHandle(b mem.Block) ([]byte, error) {
 	name, key, err := serving.keyOf(b)
 	if err != nil {
@@ -64,8 +64,8 @@ func openPages(dev driver.Device, handle []byte) (base driver.Pointer, size int6
 	return o.base, o.size, o.close, nil
 }
 
-// openedPages are pages of another process, here. It remembers what is left to give back, so that a call that failed
-// can be made again.
+// openedPages are imported pages of another process. It records the resources that are left to free, so that a failed
+// call can be repeated.
 type openedPages struct {
 	dev      driver.Device
 	vm       driver.VirtualMemory
@@ -85,7 +85,7 @@ func (o *openedPages) open(files []driver.PageFile) (err error) {
 		}
 		o.pages = append(o.pages, page)
 		if o.size += f.Size; o.size <= 0 {
-			return invalidHandle("pages of more bytes than there can be")
+			return invalidHandle("the total size of the pages overflows")
 		}
 	}
 	if o.base, err = o.vm.Reserve(o.size); err != nil {
@@ -99,13 +99,13 @@ func (o *openedPages) open(files []driver.PageFile) (err error) {
 	return nil
 }
 
-// close gives the pages up once the work queued on the device is done.
+// close frees the pages after the work queued on the device is done.
 func (o *openedPages) close() error {
 	if o.closed {
-		return invalidHandle(fmt.Sprintf("what was opened at %#x was closed already", uint64(o.base)))
+		return invalidHandle(fmt.Sprintf("the memory opened at %#x was closed already", uint64(o.base)))
 	}
 	if o.mapped {
-		// Unmapping waits for nothing, and freeing memory for all work.
+		// Unmapping does not wait for work, but freeing memory waits for all work.
 		p, err := o.dev.Alloc(1)
 		if err == nil {
 			err = o.dev.Free(p)

@@ -17,20 +17,20 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// A pageServer hands the pages behind live blocks to other processes, by keys that it made: a key says which block,
-// and that it was made here. It begins with the first handle of pages and ends with the process.
+// A pageServer sends the pages of live blocks to other processes, by authenticated keys that name a block. It starts
+// with the first handle of pages and ends with the process.
 type pageServer struct {
 	mu     sync.Mutex
-	name   string // of the socket, which is abstract; empty while nothing is served
+	name   string // of the abstract socket; empty while the server does not run
 	secret [32]byte
 }
 
 var serving pageServer
 
-// keySize is the bytes of a key: the block's address, its size and its tag, and what vouches for them.
+// keySize is the size of a key in bytes: the block's address, size and tag, and their authentication code.
 const keySize = 24 + 16
 
-// keyOf returns the name of the socket and the key of a block. The server is started if need be.
+// keyOf returns the name of the socket and the key of a block. It starts the server if necessary.
 func (s *pageServer) keyOf(b mem.Block) (name string, key []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *pageServer) sign(b mem.Block) []byte {
 // find returns the pages of a key.
 func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	if len(key) != keySize {
-		return nil, errors.New("no key of this process")
+		return nil, errors.New("not a key of this process")
 	}
 	b := mem.Block{
 		Ptr: driver.Pointer(binary.LittleEndian.Uint64(key)), Size: int64(binary.LittleEndian.Uint64(key[8:])),
@@ -85,7 +85,7 @@ func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	own := hmac.Equal(key, s.sign(b))
 	s.mu.Unlock()
 	if !own {
-		return nil, errors.New("no key of this process")
+		return nil, errors.New("not a key of this process")
 	}
 	l, ok := CurrentBlocks().Holding(b.Ptr)
 	if !ok || l.Block != b {

@@ -10,16 +10,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A pageServer would hand pages to other processes, which takes Linux.
+// A pageServer sends pages to other processes, which needs Linux.
 type pageServer struct{}
 
 var serving pageServer
 
 func (pageServer) keyOf(mem.Block) (name string, key []byte, err error) {
-	return "", nil, fmt.Errorf("pages cannot be handed to other processes on %s: %w", runtime.GOOS,
+	return "", nil, fmt.Errorf("pages cannot be sent to other processes on %s: %w", runtime.GOOS,
 		driver.ErrUnsupported)
 }
 
 func fetchPages(string, []byte) ([]driver.PageFile, error) {
-	return nil, fmt.Errorf("pages cannot be had from other processes on %s: %w", runtime.GOOS, driver.ErrUnsupported)
+	return nil, fmt.Errorf("pages cannot be received from other processes on %s: %w",
+		runtime.GOOS, driver.ErrUnsupported)
 }

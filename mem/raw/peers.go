@@ -52,9 +52,9 @@ type Handle struct {
 }
 
 // IPCHandle returns the handle of p, an address in a live block (shareIpcHandle). The process that opens it can access
-// all of the base allocation, other blocks in it included. The memory stays allocated while that process has it open.
-// The handle must be opened before the base allocation is returned to the driver, so the sender must keep the block
-// until then. Package mem/ipc counts references, and shares no other blocks: see Ticket.
+// all of the base allocation, including other blocks. The memory stays allocated while that process has it open. The
+// handle must be opened before the base allocation is returned to the driver, so the sender must keep the block until
+// then. Package mem/ipc counts references, and shares no other blocks: see Ticket.
 //
 // Memory that is mapped page by page, as in expandable segments, has no base allocation: the handle is then of the
 // pages behind the block. PyTorch's handles of such memory name descriptors of this process, which the other process
@@ -111,7 +111,7 @@ func OpenIPCHandle(dev driver.Device, h Handle) (p driver.Pointer, closeIt func(
 	return base + driver.Pointer(h.Offset), closeIt, nil
 }
 
-// openMemory opens the memory that a handle is of.
+// openMemory opens the memory of a handle.
 func openMemory(dev driver.Device, handle []byte) (base driver.Pointer, size int64, closeIt func() error, err error) {
 	if isPagesHandle(handle) {
 		return openPages(dev, handle)

@@ -72,7 +72,7 @@ func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, er
 // that is not the start of a live block panics.
 func Delete(p driver.Pointer, used ...driver.Stream) { CurrentBlocks().Free(p, used...) }
 
-// RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
+// RecordStream records that work on s uses the block that contains p: its Delete then also waits for s. The zero
 // Pointer is ignored; an address outside the live blocks panics. For an address inside a block, the time grows with the
 // number of blocks.
 func RecordStream(p driver.Pointer, s driver.Stream) { CurrentBlocks().RecordStream(p, s) }
@@ -105,7 +105,7 @@ func baseOf(p driver.Pointer, l LiveBlock) (base driver.Pointer, size int64, err
 	}
 	snapshotter, ok := mem.Find[mem.Snapshotter](l.From)
 	if !ok {
-		return 0, 0, lacks(call, l.From, "does not tell its segments")
+		return 0, 0, lacks(call, l.From, "does not describe its segments")
 	}
 	for _, s := range snapshotter.Snapshot() {
 		if p < s.Ptr || uint64(p-s.Ptr) >= uint64(s.TotalSize) {
@@ -128,7 +128,7 @@ func holding(call string, p driver.Pointer) LiveBlock {
 	return l
 }
 
-// lacks is the error of what an allocator cannot do.
+// lacks returns the error for an ability that an allocator lacks.
 func lacks(call string, a mem.Allocator, what string) error {
 	return fmt.Errorf("raw: %s: the allocator %s %s: %w", call, name(a), what, driver.ErrUnsupported)
 }
@@ -213,7 +213,7 @@ func EmptyCache() error {
 		if t, ok := mem.Find[mem.Trimmer](a); ok {
 			errs = append(errs, t.EmptyCache())
 		} else {
-			errs = append(errs, lacks("EmptyCache", a, "gives no cache back"))
+			errs = append(errs, lacks("EmptyCache", a, "has no cache to empty"))
 		}
 	}
 	return errors.Join(errs...)
@@ -226,7 +226,7 @@ func EmptyCache() error {
 func CacheInfo(dev driver.Device) (cachedAndFree, largest int64, err error) {
 	a, err := ability[interface {
 		CacheInfo() (cachedAndFree, largest int64)
-	}]("CacheInfo", dev, "does not tell what it has cached")
+	}]("CacheInfo", dev, "does not report its cached memory")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -267,7 +267,7 @@ func ResetAccumulatedStats(dev driver.Device) error {
 
 // Snapshot describes every segment of dev's current allocator, in the order of addresses.
 func Snapshot(dev driver.Device) ([]mem.SegmentInfo, error) {
-	a, err := ability[mem.Snapshotter]("Snapshot", dev, "does not tell its segments")
+	a, err := ability[mem.Snapshotter]("Snapshot", dev, "does not describe its segments")
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,12 @@
 //go:build linux && (amd64 || arm64) && !nocuda
 
-// Command memcheck is a program for compute-sanitizer to find right or wrong:
+// Command memcheck is a test program for compute-sanitizer:
 //
 //	go build -o memcheck ./mem/nvtx/testdata/memcheck
 //	compute-sanitizer --tool memcheck --nvtx yes --force-blocking-launches --error-exitcode 9 ./memcheck out
 //
-// It takes two blocks of 512 bytes from mem/caching on cuda:0, observed by mem/nvtx, and lets a kernel write one word.
-// The first argument says where, and with that what memcheck has to say:
+// It allocates two blocks of 512 bytes from mem/caching on cuda:0, observed by mem/nvtx, and a kernel writes one word.
+// The first argument selects the address, and so the expected report of memcheck:
 //
 //	in          the last word of the second block: nothing
 //	out         the first word after it, in the same segment: Invalid __global__ write of size 4 bytes
