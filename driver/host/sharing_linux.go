@@ -145,10 +145,7 @@ func (s sharing) Forget(p driver.Pointer) error {
 func (s sharing) CreateShared(size int64) (driver.Page, error) {
 	const call = "Sharing.CreateShared"
 	v := virtualMemory(s)
-	if err := v.whole(call, size); err != nil {
-		return driver.Page{}, err
-	}
-	if err := v.open(call); err != nil {
+	if err := v.openWhole(call, size); err != nil {
 		return driver.Page{}, err
 	}
 	defer s.d.mu.Unlock()

@@ -73,12 +73,17 @@ func (v virtualMemory) open(call string) error {
 	return nil
 }
 
+// openWhole is whole and then open.
+func (v virtualMemory) openWhole(call string, size int64) error {
+	if err := v.whole(call, size); err != nil {
+		return err
+	}
+	return v.open(call)
+}
+
 func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
 	const call = "VirtualMemory.Reserve"
-	if err := v.whole(call, size); err != nil {
-		return 0, err
-	}
-	if err := v.open(call); err != nil {
+	if err := v.openWhole(call, size); err != nil {
 		return 0, err
 	}
 	defer v.d.mu.Unlock()
@@ -92,10 +97,7 @@ func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
 
 func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 	const call = "VirtualMemory.Release"
-	if err := v.whole(call, size); err != nil {
-		return err
-	}
-	if err := v.open(call); err != nil {
+	if err := v.openWhole(call, size); err != nil {
 		return err
 	}
 	defer v.d.mu.Unlock()
@@ -116,10 +118,7 @@ func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 // Create counts the page as allocated; the operating system finds memory for it as it is touched.
 func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	const call = "VirtualMemory.Create"
-	if err := v.whole(call, size); err != nil {
-		return driver.Page{}, err
-	}
-	if err := v.open(call); err != nil {
+	if err := v.openWhole(call, size); err != nil {
 		return driver.Page{}, err
 	}
 	defer v.d.mu.Unlock()
@@ -239,10 +238,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 
 func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
 	const call = "VirtualMemory.Unmap"
-	if err := v.whole(call, size); err != nil {
-		return err
-	}
-	if err := v.open(call); err != nil {
+	if err := v.openWhole(call, size); err != nil {
 		return err
 	}
 	defer v.d.mu.Unlock()

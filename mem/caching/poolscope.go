@@ -79,11 +79,7 @@ func (p *Pool) Begin(filter func(driver.Stream) bool) (end func()) {
 // goroutine: for work that moves between goroutines, and for threads of a foreign runtime. It panics if key is nil or
 // not comparable.
 func (p *Pool) BeginKey(key any) (end func()) {
-	if key == nil {
-		panic("caching: BeginKey without a key")
-	}
-	poolscope.CheckKey("caching: BeginKey", key)
-	return p.begin(poolscope.Filter{Key: key})
+	return p.begin(poolscope.ForKey("caching: BeginKey", key))
 }
 
 func (p *Pool) begin(f poolscope.Filter) (end func()) {

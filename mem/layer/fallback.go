@@ -8,17 +8,14 @@ import (
 )
 
 // A Fallback allocator asks a second allocator when the first has no room. See NewFallback.
-type Fallback struct {
-	parts             [2]mem.Allocator
-	blockTable[uint8] // which part
-}
+type Fallback struct{ parts }
 
 // NewFallback returns an allocator that asks first and, if it has no room, then, once: host memory behind a GPU's, or a
 // private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block is freed to the
 // allocator it came from. Only errors that match mem.ErrNoMemory cause a fallback. For more than two allocators, use a
 // Fallback of a Fallback. A warm call takes one short lock.
 func NewFallback(first, then mem.Allocator) *Fallback {
-	return &Fallback{parts: [2]mem.Allocator{first, then}, blockTable: blockTable[uint8]{name: "Fallback"}}
+	return &Fallback{newParts("Fallback", first, then)}
 }
 
 // Alloc implements mem.Allocator. If neither has room the error holds both reasons.
@@ -28,12 +25,12 @@ func (f *Fallback) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.OptionsAllocator. NoRetry applies to each of the two: the second is asked even so.
 func (f *Fallback) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	part := uint8(0)
-	b, err := mem.AllocWith(f.parts[0], s, size, o)
+	part := uint16(0)
+	b, err := mem.AllocWith(f.all[0], s, size, o)
 	if err != nil && errors.Is(err, mem.ErrNoMemory) {
 		part = 1
 		var also error
-		if b, also = mem.AllocWith(f.parts[1], s, size, o); also != nil {
+		if b, also = mem.AllocWith(f.all[1], s, size, o); also != nil {
 			err = errors.Join(err, also)
 		} else {
 			err = nil
@@ -45,34 +42,6 @@ func (f *Fallback) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 	return f.add(s.ID(), size, b, b, part), nil
 }
 
-// Free implements mem.Allocator.
-func (f *Fallback) Free(b mem.Block, used ...driver.Stream) {
-	if b == (mem.Block{}) {
-		return
-	}
-	rec := f.remove(b, used)
-	f.parts[rec.value].Free(rec.below, used...)
-}
-
-// Movable implements mem.Mover. It returns false if the allocator that the block came from is no Mover.
-func (f *Fallback) Movable(b mem.Block, h mem.Holder) bool {
-	return f.movable(b, h, func(part uint8) mem.Allocator { return f.parts[part] })
-}
-
-// EmptyCache implements mem.Trimmer, for both parts.
-func (f *Fallback) EmptyCache() error { return emptyCaches(f.parts[:]...) }
-
 // Unwrap implements mem.Wrapper. It returns the first allocator, so mem.Find finds its statistics. Use the second
 // allocator for those of the second.
-func (f *Fallback) Unwrap() mem.Allocator { return f.parts[0] }
-
-// emptyCaches empties the caches of several allocators, whatever becomes of one.
-func emptyCaches(parts ...mem.Allocator) error {
-	var errs []error
-	for _, a := range parts {
-		if t, ok := mem.Find[mem.Trimmer](a); ok {
-			errs = append(errs, t.EmptyCache())
-		}
-	}
-	return errors.Join(errs...)
-}
+func (f *Fallback) Unwrap() mem.Allocator { return f.all[0] }

@@ -35,17 +35,12 @@ func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 
 // Alloc implements mem.Allocator. The error is that of the allocator below.
 func (p *Prefetcher) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := p.Below.Alloc(s, size)
-	return p.prefetch(s, b, err)
+	return p.AllocWith(s, size, mem.AllocOptions{})
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (p *Prefetcher) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(p.Below, s, size, o)
-	return p.prefetch(s, b, err)
-}
-
-func (p *Prefetcher) prefetch(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

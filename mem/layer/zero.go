@@ -25,17 +25,12 @@ func NewZeroer(a mem.Allocator) *Zeroer { return &Zeroer{Pass{a}} }
 
 // Alloc implements mem.Allocator. The error is that of the allocator below, or the device's error in filling the block.
 func (z *Zeroer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := z.Below.Alloc(s, size)
-	return z.wipe(s, b, err)
+	return z.AllocWith(s, size, mem.AllocOptions{})
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (z *Zeroer) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(z.Below, s, size, o)
-	return z.wipe(s, b, err)
-}
-
-func (z *Zeroer) wipe(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

@@ -59,11 +59,7 @@ func (p *Pool) Begin(filter func(driver.Stream) bool) (end func()) {
 // BeginKey is Begin for requests with a key (mem.AllocOptions.Key) that is equal to this one. It panics if key is nil
 // or cannot be compared.
 func (p *Pool) BeginKey(key any) (end func()) {
-	if key == nil {
-		panic("pinned: BeginKey without a key")
-	}
-	poolscope.CheckKey("pinned: BeginKey", key)
-	return p.begin(poolscope.Filter{Key: key})
+	return p.begin(poolscope.ForKey("pinned: BeginKey", key))
 }
 
 // Use calls f within a scope of the pool, which ends with f, also if it panics. See Begin.

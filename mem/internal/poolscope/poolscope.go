@@ -23,6 +23,15 @@ func (f *Filter) matches(s driver.Stream, key any) bool {
 	return (f.Key == nil || f.Key == key) && (f.Stream == nil || f.Stream(s))
 }
 
+// ForKey returns the filter for requests with a key. It panics if the key is nil or cannot be compared.
+func ForKey(call string, key any) Filter {
+	if key == nil {
+		panic(call + " without a key")
+	}
+	CheckKey(call, key)
+	return Filter{Key: key}
+}
+
 // A Scope is a pool and the requests that go there.
 type Scope[P comparable] struct {
 	Pool   P
