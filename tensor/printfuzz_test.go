@@ -16,12 +16,7 @@ var printSeed = flag.Uint64("printseed", 0, "seed of the random tests of printin
 
 // printRandom returns random numbers, and says what they come from.
 func printRandom(t *testing.T) *rand.Rand {
-	seed := *printSeed
-	if seed == 0 {
-		seed = testkit.FreshSeed()
-	}
-	t.Logf("-printseed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
+	return rand.New(rand.NewPCG(testkit.SeedFlag(t, "printseed", *printSeed), 1))
 }
 
 // Any bits in any shape can be printed in any way; what is not shortened reads back, number by number, where the

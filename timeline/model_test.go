@@ -23,12 +23,7 @@ var (
 // random returns a source whose seed a failure names.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
-	s := *seed
-	if s == 0 {
-		s = testkit.FreshSeed()
-	}
-	t.Logf("run again with -seed=%d", s)
-	return rand.New(rand.NewPCG(s, 0))
+	return rand.New(rand.NewPCG(testkit.SeedFlag(t, "seed", *seed), 0))
 }
 
 // A modelled span is what a program did, by the device's virtual clock.

@@ -16,14 +16,7 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0: a fresh one")
 
 // seed returns what random tests start from, and logs it.
-func seed(t testing.TB) uint64 {
-	s := *seedFlag
-	for s == 0 {
-		s = testkit.FreshSeed()
-	}
-	t.Logf("-seed %d repeats this", s)
-	return s
-}
+func seed(t testing.TB) uint64 { return testkit.SeedFlag(t, "seed", *seedFlag) }
 
 // openSim opens a simulated device, which reports accesses that kernels did not declare, and races.
 func openSim(t testing.TB) driver.Device { return drivertest.OpenSim(t, 0) }

@@ -154,6 +154,22 @@ type doer interface {
 	do(line string) (string, error)
 }
 
+// eventEnds returns this process and another, with an event that one of them made and the other opened.
+func eventEnds(t *testing.T, madeHere bool) (*eventEnd, *eventPeer) {
+	t.Helper()
+	here, err := newEventEnd()
+	testkit.Must(t, err)
+	there := startEventPeer(t)
+	maker, opener := doer(here), doer(there)
+	if !madeHere {
+		maker, opener = there, here
+	}
+	handle, err := maker.do("new")
+	testkit.Must(t, err)
+	wants(t, opener, "open "+handle, "done")
+	return here, there
+}
+
 // wants fails the test unless x answers so.
 func wants(t *testing.T, x doer, line, want string) {
 	t.Helper()
@@ -167,16 +183,11 @@ func wants(t *testing.T, x doer, line, want string) {
 // maker records, and then the opener.
 func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
-		here, err := newEventEnd()
-		testkit.Must(t, err)
-		there := startEventPeer(t)
+		here, there := eventEnds(t, madeHere)
 		maker, opener := doer(here), doer(there)
 		if !madeHere {
 			maker, opener = there, here
 		}
-		handle, err := maker.do("new")
-		testkit.Must(t, err)
-		wants(t, opener, "open "+handle, "done")
 		for _, recorder := range []doer{maker, opener} {
 			other := maker
 			if recorder == maker {
@@ -210,16 +221,7 @@ func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 // TestWaitingEndsWhenTheRecorderDies: the kernel releases the locks of the process, whichever process made the event.
 func TestWaitingEndsWhenTheRecorderDies(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
-		here, err := newEventEnd()
-		testkit.Must(t, err)
-		there := startEventPeer(t)
-		maker, opener := doer(here), doer(there)
-		if !madeHere {
-			maker, opener = there, here
-		}
-		handle, err := maker.do("new")
-		testkit.Must(t, err)
-		wants(t, opener, "open "+handle, "done")
+		here, there := eventEnds(t, madeHere)
 		wants(t, there, "hold", "done")
 		wants(t, there, "record", "done")
 		wants(t, here, "wait", "done")
@@ -267,13 +269,8 @@ func TestWaitIsForWhatWasRecordedWhenItWasCalled(t *testing.T) {
 
 // TestWaitInTheRecordingProcess: its own streams wait too, without harm to who waits elsewhere.
 func TestWaitInTheRecordingProcess(t *testing.T) {
-	here, err := newEventEnd()
-	testkit.Must(t, err)
+	here, there := eventEnds(t, true)
 	defer here.d.Close()
-	there := startEventPeer(t)
-	handle, err := here.do("new")
-	testkit.Must(t, err)
-	wants(t, there, "open "+handle, "done")
 	wants(t, here, "hold", "done")
 	wants(t, here, "record", "done")
 	s := newStreams(t, here.d, 1)[0]

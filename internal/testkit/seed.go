@@ -22,6 +22,16 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
+// SeedFlag returns a seed from the value of a flag, or a new one if that is 0, and logs how to repeat the test.
+func SeedFlag(t testing.TB, name string, value uint64) uint64 {
+	t.Helper()
+	for value == 0 {
+		value = FreshSeed()
+	}
+	t.Logf("-%s %d repeats this", name, value)
+	return value
+}
+
 // Rand returns a source of random numbers with a fresh seed, which it logs.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()

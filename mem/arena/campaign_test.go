@@ -21,10 +21,7 @@ var (
 // TestCampaign runs random histories in which blocks with and without holders, frozen ones and those of children come
 // and go on several streams, while arenas compact by themselves and when told to. Contents survive everything.
 func TestCampaign(t *testing.T) {
-	from := *seed
-	if from == 0 {
-		from = testkit.FreshSeed()
-	}
+	from := testkit.SeedFlag(t, "seed", *seed)
 	const size = 2 << 20
 	configs := []struct {
 		name string

@@ -13,10 +13,7 @@ import (
 
 // TestGPUCampaign is TestCampaign on a quarter of a gibibyte of a real GPU, in one block and in pages.
 func TestGPUCampaign(t *testing.T) {
-	from := *seed
-	if from == 0 {
-		from = testkit.FreshSeed()
-	}
+	from := testkit.SeedFlag(t, "seed", *seed)
 	dev, err := driver.Open("cuda:0")
 	if err != nil {
 		t.Fatal(err)

@@ -28,11 +28,7 @@ var (
 // Pools are used at random, checkpoints taken, and restored in any order, many times each: what is live then, and what
 // the snapshot says of the segments that there were, is what was at the checkpoint, to the block.
 func TestRestoresInRandomHistories(t *testing.T) {
-	seed := *checkpointSeed
-	if seed == 0 {
-		seed = testkit.FreshSeed() >> 1
-	}
-	t.Logf("-checkpoints.seed %d", seed)
+	seed := testkit.SeedFlag(t, "checkpoints.seed", *checkpointSeed)
 	var sum poolTally
 	for i := uint64(0); sum.restores < *checkpoints; i++ {
 		h := newPoolHistory(t, seed+i)

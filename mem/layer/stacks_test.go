@@ -30,11 +30,7 @@ var (
 // Adaptors in any order, up to six on one allocator, over a device of which calls fail: blocks keep their contents
 // wherever they are moved, streams wait for each other where they must, and in the end nothing is left.
 func TestRandomStacksKeepContents(t *testing.T) {
-	seed := *stackSeed
-	if seed == 0 {
-		seed = testkit.FreshSeed() >> 1
-	}
-	t.Logf("-stackseed %d", seed)
+	seed := testkit.SeedFlag(t, "stackseed", *stackSeed)
 	var sum tower
 	for i := range uint64(*stackCount) {
 		w := &tower{rng: rand.New(rand.NewPCG(seed+i, 0x737461636b))}

@@ -18,10 +18,7 @@ var (
 // time. Streams come and go, capture, and are held; blocks are used and freed by others than their own. Contents
 // survive everything, and the device sees no two pieces of work that meet unordered.
 func TestCampaign(t *testing.T) {
-	from := *seed
-	if from == 0 {
-		from = testkit.FreshSeed()
-	}
+	from := testkit.SeedFlag(t, "seed", *seed)
 	const total = 64 // granules
 	configs := []struct {
 		name    string
