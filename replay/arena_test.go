@@ -172,14 +172,7 @@ func TestAtOnceCompletesDeferredFrees(t *testing.T) {
 // What a row may reserve is the lesser of the limit and what the settings say; without either it is as little as is
 // needed.
 func TestLimitsOfArenasAndDirect(t *testing.T) {
-	s, err := trace.ParseScript("device sim total=1GiB\nalloc a 40MiB\nfree a\nalloc b 30MiB\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := replay.ScriptWork(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := scriptWork(t, "device sim total=1GiB\nalloc a 40MiB\nfree a\nalloc b 30MiB\n")
 	const mib = 1 << 20
 	for _, c := range []struct {
 		spec            string

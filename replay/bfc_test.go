@@ -154,14 +154,7 @@ func TestBFCBesideCaching(t *testing.T) {
 
 // What a row may reserve bounds the initial segment too.
 func TestInitialSegmentsOfBFC(t *testing.T) {
-	s, err := trace.ParseScript("device sim total=1GiB\nalloc a 40MiB\nfree a\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := replay.ScriptWork(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := scriptWork(t, "device sim total=1GiB\nalloc a 40MiB\nfree a\n")
 	const mib = 1 << 20
 	for _, c := range []struct {
 		spec            string

@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -32,6 +33,16 @@ func works(t *testing.T, name string) []*replay.Work {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+// scriptWork is the work of a script.
+func scriptWork(t *testing.T, script string) *replay.Work {
+	t.Helper()
+	s, err := trace.ParseScript(script)
+	testkit.Must(t, err)
+	w, err := replay.ScriptWork(s)
+	testkit.Must(t, err)
 	return w
 }
 
@@ -329,14 +340,7 @@ func TestCompareTimesAndReportsProgress(t *testing.T) {
 
 // On real memory every block keeps its contents, and what only a simulation knows is left out.
 func TestCompareOnRealMemoryChecksContents(t *testing.T) {
-	s, err := trace.ParseScript("alloc a 3MiB\nalloc b 70000\nfree a\nalloc c 1MiB\nalloc d 5MiB\nfree b pending\nalloc e 600\ncomplete b\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := replay.ScriptWork(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := scriptWork(t, "alloc a 3MiB\nalloc b 70000\nfree a\nalloc c 1MiB\nalloc d 5MiB\nfree b pending\nalloc e 600\ncomplete b\n")
 	c := compare(t, w, replay.CompareOptions{
 		Capacity: 256 << 20, Contents: replay.WholeContents, Specs: []string{"caching", "caching:max_split_size_mb:32"},
 		OpenDevice: func(total int64) (driver.Device, error) { return host.Open(host.Options{Total: total}) },

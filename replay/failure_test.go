@@ -8,7 +8,6 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 // What a recording without room had is a lower bound of its limit; the rows beside the recorded one are held to it.
@@ -81,14 +80,7 @@ func TestScriptsSayHowMuchMemoryThereIs(t *testing.T) {
 	for text, want := range map[string]int64{
 		"alloc a 1MiB\n": replay.H200Memory, "device sim\nalloc a 1MiB\n": replay.H200Memory, "device sim total=4MiB\nalloc a 1MiB\n": 4 << 20,
 	} {
-		s, err := trace.ParseScript(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := replay.ScriptWork(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := scriptWork(t, text)
 		if c := compare(t, w, replay.CompareOptions{}); c.Capacity != want || !w.Script {
 			t.Errorf("%q: %d bytes, want %d", text, c.Capacity, want)
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A plan of a recording serves all of it from hardly more than what is requested at the peak, without a call of the driver
@@ -54,14 +54,7 @@ func TestDefect03_RequestsThatFailedCountInTheBound(t *testing.T) {
 	if c.Rows[0].Completed() || !c.Rows[1].Completed() || !c.Rows[2].Completed() || c.Best != 2 {
 		t.Errorf("row %d is the best; %v", c.Best, c.Rows)
 	}
-	script, err := trace.ParseScript("alloc a 100MiB\ntry 500TiB\nalloc b 100MiB\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hopeless, err := replay.ScriptWork(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hopeless := scriptWork(t, "alloc a 100MiB\ntry 500TiB\nalloc b 100MiB\n")
 	h, err := replay.Compare(hopeless, replay.CompareOptions{Specs: []string{"planned"}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +68,17 @@ func TestDefect03_RequestsThatFailedCountInTheBound(t *testing.T) {
 	}
 }
 
+// planFile writes a plan to a new file.
+func planFile(t *testing.T, plan *planned.Plan) (path string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "test.plan"))
+	testkit.Must(t, err)
+	_, err = plan.WriteTo(f)
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
+	return f.Name()
+}
+
 // A plan in a file is that of the trace that it was made of; other work is served all the same, by paged memory.
 func TestPlanInAFile(t *testing.T) {
 	resnet, unet := works(t, "resnet")[0], works(t, "unet")[0]
@@ -82,17 +86,7 @@ func TestPlanInAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "resnet.plan")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := plan.WriteTo(f); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path := planFile(t, plan)
 	for _, w := range []*replay.Work{resnet, unet} {
 		c, err := replay.Compare(w, replay.CompareOptions{Specs: []string{"planned:" + path}})
 		if err != nil {

@@ -2,15 +2,12 @@ package replay_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 // What a failure says would have helped is so: rows with that setting get past the request. What does not help is not
@@ -40,14 +37,7 @@ func TestDefect04_RemediesAgreeWithTheRows(t *testing.T) {
 
 // Every allocator says that the limit refused a request, if it did, and if the device did, that it did not.
 func TestDefect04_EveryAllocatorNamesTheLimitThatRefused(t *testing.T) {
-	s, err := trace.ParseScript("alloc a 40MiB\nalloc b 40MiB\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := replay.ScriptWork(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := scriptWork(t, "alloc a 40MiB\nalloc b 40MiB\n")
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "arena", "arena:page=2MiB", "paged", "planned", "direct"} {
 		for limit, capacity := range map[int64]int64{64 << 20: 1 << 30, 0: 64 << 20} {
 			c := compare(t, w, replay.CompareOptions{Specs: []string{spec}, Limit: limit, Capacity: capacity})
@@ -69,31 +59,14 @@ func TestDefect04_EveryAllocatorNamesTheLimitThatRefused(t *testing.T) {
 
 // What a plan and its fallback have is told together: the limit is that of both.
 func TestDefect04_ARowOfAPlanTellsOfRegionAndFallback(t *testing.T) {
-	s, err := trace.ParseScript("alloc a 40MiB\nalloc b 40MiB\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := replay.ScriptWork(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := scriptWork(t, "alloc a 40MiB\nalloc b 40MiB\n")
 	p := *w.Program
 	p.Ops, p.Blocks = p.Ops[:1], 1
 	plan, err := planned.Make(t.Context(), &p, planned.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "half.plan")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := plan.WriteTo(f); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path := planFile(t, plan)
 	for _, limit := range []int64{40 << 20, 64 << 20} { // with nothing left for the fallback, and with some
 		c := compare(t, w, replay.CompareOptions{Specs: []string{"planned:" + path}, Limit: limit})
 		var oom *mem.OutOfMemory

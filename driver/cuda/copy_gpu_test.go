@@ -25,7 +25,7 @@ func BenchmarkCopy(b *testing.B) {
 	locked, err := d.Pinned().AllocHost(most)
 	testkit.Must(b, err)
 	ordinary := make([]byte, most)
-	copy(ordinary, noise(1, 1<<20))
+	copy(ordinary, drivertest.Noise(1, 1<<20))
 	for i := 1 << 20; i < most; i *= 2 { // touched: the operating system has given its pages
 		copy(ordinary[i:], ordinary[:i])
 	}
@@ -67,7 +67,7 @@ func BenchmarkCopyInOnly(b *testing.B) {
 	testkit.Must(b, err)
 	direct := newDirectCopier(b)
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20} {
-		src := noise(1, size)
+		src := drivertest.Noise(1, size)
 		b.Run(fmt.Sprintf("ashlar/%d", size), func(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()

@@ -29,7 +29,7 @@ func TestGPUPeers(t *testing.T) {
 			testkit.Must(t, err)
 			dst, err := to.Alloc(size)
 			testkit.Must(t, err)
-			want := noise(uint64(src), size)
+			want := drivertest.Noise(uint64(src), size)
 			testkit.Must(t, from.DefaultStream().CopyIn(src, want))
 			testkit.Must(t, from.DefaultStream().Sync(context.Background()))
 			got := make([]byte, size)

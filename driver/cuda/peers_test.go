@@ -74,7 +74,7 @@ func TestCopyPeerOfVirtualMemory(t *testing.T) {
 	at, err := vm.Reserve(size)
 	r.ok(err)
 	r.ok(vm.Map(at, page))
-	want := scatter(5, 3000)
+	want := drivertest.Noise(5, 3000)
 	r.ok(other.zero.CopyIn(at, want))
 	syncOf(t, other.zero)
 	p, s := r.alloc(4000), r.stream()

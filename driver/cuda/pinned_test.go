@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +87,7 @@ func TestPinnedCopies(t *testing.T) {
 	p := r.alloc(4096)
 	b, err := k.AllocHost(4096)
 	r.ok(err)
-	copy(b, scatter(1, 4096))
+	copy(b, drivertest.Noise(1, 4096))
 	r.m.Hold(uint64(s.handle))
 	r.ok(k.CopyInAsync(s, p, b[:2000]))
 	r.ok(k.CopyOutAsync(s, b[2000:4000], p))
@@ -95,7 +96,7 @@ func TestPinnedCopies(t *testing.T) {
 	if reached(t, s, m) {
 		t.Error("a mark behind copies that were held is reached")
 	}
-	copy(b, scatter(2, 2000)) // the rule is not to: here it shows when the device reads
+	copy(b, drivertest.Noise(2, 2000)) // the rule is not to: here it shows when the device reads
 	freed := make(chan error)
 	go func() { freed <- k.FreeHost(b) }()
 	select {
@@ -107,7 +108,7 @@ func TestPinnedCopies(t *testing.T) {
 	r.m.Step(uint64(s.handle))
 	r.m.Step(uint64(s.handle))
 	copy(got, b[2000:])
-	if !bytes.Equal(got, scatter(2, 2000)) {
+	if !bytes.Equal(got, drivertest.Noise(2, 2000)) {
 		t.Error("other bytes came back")
 	}
 	r.m.Release(uint64(s.handle))
@@ -132,8 +133,8 @@ func TestPinnedCopyInACapture(t *testing.T) {
 	g, err := r.d.Graphs().End(s)
 	r.ok(err)
 	for i := range uint64(3) {
-		copy(b, scatter(i, 4096))
+		copy(b, drivertest.Noise(i, 4096))
 		r.ok(g.Launch(s))
-		r.holds(s, p, scatter(i, 4096))
+		r.holds(s, p, drivertest.Noise(i, 4096))
 	}
 }

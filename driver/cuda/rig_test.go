@@ -66,16 +66,3 @@ func (r *rig) holds(s driver.Stream, p driver.Pointer, want []byte) {
 		r.Errorf("other bytes at %#x", p)
 	}
 }
-
-// scatter is n bytes that depend on seed, none like its neighbours for long.
-func scatter(seed uint64, n int) []byte {
-	b := make([]byte, n)
-	x := seed*0x9e3779b97f4a7c15 + 1
-	for i := range b {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b[i] = byte(x)
-	}
-	return b
-}

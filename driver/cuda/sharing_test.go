@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/drivertest/multiprocess"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -106,7 +107,7 @@ func TestHandlesAreChecked(t *testing.T) {
 		says string
 	}{
 		"nothing":          {nil, "not a handle of this kind"},
-		"other bytes":      {scatter(1, len(good)), "not a handle of this kind"},
+		"other bytes":      {drivertest.Noise(1, len(good)), "not a handle of this kind"},
 		"another version":  {change(len(handleMagic)-1, 77), "version 77"},
 		"too short":        {good[:len(good)-1], "bytes, want"},
 		"too long":         {append(bytes.Clone(good), 0), "bytes, want"},

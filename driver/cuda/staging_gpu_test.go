@@ -30,19 +30,6 @@ func openGPUs(t testing.TB) []driver.Device {
 	return devices
 }
 
-// noise is n bytes in which every position differs from its neighbours' in a way that depends on seed.
-func noise(seed uint64, n int) []byte {
-	b := make([]byte, n)
-	x := seed*0x9e3779b97f4a7c15 + 1
-	for i := range b {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b[i] = byte(x)
-	}
-	return b
-}
-
 // TestGPUCopies copies ordinary memory of odd sizes from odd addresses to odd addresses and back.
 func TestGPUCopies(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
@@ -54,7 +41,7 @@ func TestGPUCopies(t *testing.T) {
 		1, 3, 4095, 64 << 10, 64<<10 + 1, 128<<10 - 1, 1<<20 + 13, 2 << 20, 4<<20 - 1, 4<<20 + 1, 9<<20 + 5, 64<<20 + 7,
 	} {
 		for _, offset := range []int{0, 1, 63, 4097} {
-			src := noise(uint64(size+offset), size+offset)[offset:]
+			src := drivertest.Noise(uint64(size+offset), size+offset)[offset:]
 			got := make([]byte, size+offset+1)
 			testkit.Must(t, s.Fill(p, 0xee, int64(size+2*offset+2)))
 			testkit.Must(t, s.CopyIn(p+driver.Pointer(offset), src))
@@ -83,7 +70,7 @@ func TestGPUCopyGibibyte(t *testing.T) {
 	p, err := d.Alloc(size)
 	testkit.Must(t, err)
 	s := d.DefaultStream()
-	src := noise(1, size)
+	src := drivertest.Noise(1, size)
 	testkit.Must(t, s.CopyIn(p, src))
 	got := make([]byte, size)
 	testkit.Must(t, s.CopyOut(got, p))
@@ -111,7 +98,7 @@ func TestGPUCopiesAtOnce(t *testing.T) {
 				errs[g] = err
 				return
 			}
-			want, got := noise(uint64(g), size), make([]byte, size)
+			want, got := drivertest.Noise(uint64(g), size), make([]byte, size)
 			for range 3 {
 				if errs[g] = errors.Join(s.CopyIn(p, want), s.CopyOut(got, p)); errs[g] != nil {
 					return
@@ -136,7 +123,7 @@ func TestGPUCopyOrder(t *testing.T) {
 	p, err := d.Alloc(2 * size)
 	testkit.Must(t, err)
 	q := p + size
-	src := noise(3, size)
+	src := drivertest.Noise(3, size)
 	for i := range 5 {
 		for range 20 {
 			testkit.Must(t, s.Fill(p, byte(i), size))

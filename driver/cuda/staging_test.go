@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
 // TestCopiesOfOrdinaryMemory copies odd sizes from odd addresses to odd addresses and back, and clears the source as
@@ -31,7 +32,7 @@ func TestCopiesOfOrdinaryMemory(t *testing.T) {
 				2*workerBytes + 13, areaBytes + 1, 5<<20 - 1,
 			} {
 				for _, offset := range []int{0, 4097} {
-					src := scatter(uint64(size+offset), size+offset)[offset:]
+					src := drivertest.Noise(uint64(size+offset), size+offset)[offset:]
 					want := bytes.Clone(src)
 					r.ok(s.Fill(p+driver.Pointer(offset+size), 0xee, 1))
 					r.ok(s.CopyIn(p+driver.Pointer(offset), src))
@@ -83,7 +84,7 @@ func TestCopyInDoesNotWaitForTheDevice(t *testing.T) {
 	const long, short, n = areaShare*areaBytes/2 + 3, 1000, 500
 	p := r.alloc(long + short*n)
 	r.hold(s)
-	src := scatter(1, long)
+	src := drivertest.Noise(1, long)
 	want := bytes.Clone(src)
 	ended, waits := r.watch(func() error {
 		if err := s.CopyIn(p, src); err != nil {
@@ -91,7 +92,7 @@ func TestCopyInDoesNotWaitForTheDevice(t *testing.T) {
 		}
 		clear(src)
 		for i := range n {
-			b := scatter(uint64(i), short)
+			b := drivertest.Noise(uint64(i), short)
 			want = append(want, b...)
 			if err := s.CopyIn(p+long+driver.Pointer(i*short), b); err != nil {
 				return err
@@ -117,7 +118,7 @@ func TestCopyInOfMoreThanItsShare(t *testing.T) {
 	s := r.stream()
 	const size = areaShare*areaBytes + 1
 	p := r.alloc(size)
-	want := scatter(1, size)
+	want := drivertest.Noise(1, size)
 	r.hold(s)
 	ended, waits := r.watch(func() error { return s.CopyIn(p, want) })
 	if !waits {
@@ -205,7 +206,7 @@ func TestCopiesKeepTheStreamsOrder(t *testing.T) {
 	q := p + size + 4096
 	for i := range 4 {
 		for _, n := range []int{100, size} {
-			src := scatter(uint64(i), n)
+			src := drivertest.Noise(uint64(i), n)
 			r.ok(s.Fill(p, 0x11, size))
 			r.ok(s.CopyIn(p, src))
 			r.ok(s.Copy(q, p, size))
@@ -228,7 +229,7 @@ func TestCopiesAtOnce(t *testing.T) {
 				p := r.alloc(int64(size))
 				wg.Go(func() {
 					for round := range 3 {
-						want, got := scatter(uint64(10*g+round), size), make([]byte, size)
+						want, got := drivertest.Noise(uint64(10*g+round), size), make([]byte, size)
 						err := errors.Join(s.CopyIn(p, want[:100]), s.CopyIn(p+100, want[100:]), s.CopyOut(got, p))
 						if err == nil && !bytes.Equal(got, want) {
 							err = errors.New("other bytes came back")
@@ -260,7 +261,7 @@ func TestOneStreamsCopiesAtOnce(t *testing.T) {
 	for g := range n {
 		wg.Go(func() {
 			mine := p + driver.Pointer(g*size)
-			want, got := scatter(uint64(g), size), make([]byte, size)
+			want, got := drivertest.Noise(uint64(g), size), make([]byte, size)
 			errs[g] = errors.Join(s.CopyIn(mine, want), s.CopyOut(got, mine))
 			if errs[g] == nil && !bytes.Equal(got, want) {
 				errs[g] = fmt.Errorf("goroutine %d: other bytes came back", g)
@@ -284,7 +285,7 @@ func TestCopyWaitsForAnAreaOfAnotherStream(t *testing.T) {
 	const size = slotBytes + 1
 	p := r.alloc(2 * size)
 	r.hold(a)
-	first, second := scatter(1, size), scatter(2, size)
+	first, second := drivertest.Noise(1, size), drivertest.Noise(2, size)
 	r.ok(a.CopyIn(p, first))
 	ended := make(chan error, 1)
 	go func() { ended <- b.CopyIn(p+size, second) }()
@@ -311,7 +312,7 @@ func TestPageLockedMemoryIsCopiedInPlace(t *testing.T) {
 	p := r.alloc(size)
 	b, err := r.d.Pinned().AllocHost(size)
 	r.ok(err)
-	want := scatter(1, size)
+	want := drivertest.Noise(1, size)
 	copy(b, want)
 	before := r.m.Calls("cuMemHostAlloc")
 	r.ok(s.CopyIn(p, b))
@@ -332,7 +333,7 @@ func TestWithoutPageLockedMemory(t *testing.T) {
 	const size = 3<<20 + 1
 	p := r.alloc(size)
 	for _, n := range []int{100, slotBytes + 1, size} {
-		src := scatter(uint64(n), n)
+		src := drivertest.Noise(uint64(n), n)
 		want := bytes.Clone(src)
 		r.ok(s.CopyIn(p, src))
 		clear(src)
@@ -354,8 +355,8 @@ func TestCopiesAreRefusedInACapture(t *testing.T) {
 	}
 	r.ok(s.Fill(p, 3, 100))
 	other := r.stream() // goes on, with new areas too
-	r.ok(other.CopyIn(p+1000, scatter(1, 512<<10)))
-	r.holds(other, p+1000, scatter(1, 512<<10))
+	r.ok(other.CopyIn(p+1000, drivertest.Noise(1, 512<<10)))
+	r.holds(other, p+1000, drivertest.Noise(1, 512<<10))
 	g, err := r.d.Graphs().End(s)
 	r.ok(err)
 	if g.Nodes() != 1 {
@@ -419,7 +420,7 @@ func prepareCopies(r *rig) (*stream, driver.Pointer) {
 func manyCopies(r *rig, s *stream, p driver.Pointer) error {
 	var errs []error
 	for i, n := range []int{100, 2*pieceBytes + 5, 2*workerBytes + 5, 200, slotBytes, singleBytes + 1} {
-		want, got := scatter(uint64(i), n), make([]byte, n)
+		want, got := drivertest.Noise(uint64(i), n), make([]byte, n)
 		src := bytes.Clone(want)
 		err := s.CopyIn(p, src)
 		clear(src)

@@ -148,7 +148,7 @@ func (h *history) sync() {
 
 func (h *history) copyIn() {
 	if pl, at, n, ok := h.pick(); ok {
-		s, src := h.stream(), noise(h.rng.Uint64(), n)
+		s, src := h.stream(), Noise(h.rng.Uint64(), n)
 		h.use(pl.cell, s)
 		h.note("s%d copyin %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
 		testkit.Must(h.t, s.CopyIn(pl.ptr+driver.Pointer(at), src))
@@ -233,7 +233,7 @@ func (h *history) copyInPinned() {
 		s := h.stream()
 		h.use(pl.cell, s)
 		src := h.stage(s, n)
-		copy(src, noise(h.rng.Uint64(), n))
+		copy(src, Noise(h.rng.Uint64(), n))
 		h.note("s%d copies page-locked memory to %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
 		testkit.Must(h.t, h.pinned.CopyInAsync(s, pl.ptr+driver.Pointer(at), src))
 		copy(pl.cell.bytes[at:], src)

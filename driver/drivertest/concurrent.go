@@ -99,7 +99,7 @@ func testConcurrentStream(t *testing.T, open openFunc) {
 	parallel(t, goroutines, func(g int) error {
 		mine := p + driver.Pointer(g*size)
 		for round := range 20 {
-			want := noise(uint64(g*100+round+1), size)
+			want := Noise(uint64(g*100+round+1), size)
 			got := make([]byte, size)
 			if err := errors.Join(s.CopyIn(mine, want), s.CopyOut(got, mine)); err != nil {
 				return err

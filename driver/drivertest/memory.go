@@ -52,7 +52,7 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	p := mustAlloc(t, d, 8192)
-	want := noise(1, 8192)
+	want := Noise(1, 8192)
 	testkit.Must(t, s.CopyIn(p, want))
 	q := mustAlloc(t, d, 4096)
 	testkit.Must(t, d.Free(q))
@@ -75,7 +75,7 @@ func testExhaustion(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	total := d.Info().TotalMemory
 	keep := mustAlloc(t, d, 4096)
-	want := noise(2, 4096)
+	want := Noise(2, 4096)
 	testkit.Must(t, s.CopyIn(keep, want))
 
 	_, err := d.Alloc(total)
@@ -173,10 +173,10 @@ func testCopyInCopyOut(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	const size = 1 << 18
 	p := mustAlloc(t, d, size)
-	model := noise(3, size)
+	model := Noise(3, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
-		src := noise(uint64(100+i), int(r.n))
+		src := Noise(uint64(100+i), int(r.n))
 		testkit.Must(t, s.CopyIn(p+driver.Pointer(r.at), src))
 		copy(model[r.at:], src)
 		clear(src) // it may be reused
@@ -192,7 +192,7 @@ func testCopy(t *testing.T, open openFunc) {
 	const size = 1 << 18
 	a := mustAlloc(t, d, size)
 	b := mustAlloc(t, d, size)
-	from, to := noise(4, size), noise(5, size)
+	from, to := Noise(4, size), Noise(5, size)
 	testkit.Must(t, s.CopyIn(a, from))
 	testkit.Must(t, s.CopyIn(b, to))
 	ranges := oddRanges(size)
@@ -220,7 +220,7 @@ func testCopyOverlap(t *testing.T, open openFunc) {
 	s := NewStream(t, d)
 	const size, n = 1 << 16, 1 << 12
 	p := mustAlloc(t, d, size)
-	model := noise(7, size)
+	model := Noise(7, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	middle := p + size/2
 	refused := func() {
@@ -262,7 +262,7 @@ func testFill(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	const size = 1 << 18
 	p := mustAlloc(t, d, size)
-	model := noise(6, size)
+	model := Noise(6, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
 		pattern := byte(255 - 7*i)
@@ -305,8 +305,8 @@ func oddRanges(size int64) []oddRange {
 	return append(ranges, oddRange{1, size - 2}, oddRange{0, size})
 }
 
-// noise returns n bytes that depend on the seed and on their place.
-func noise(seed uint64, n int) []byte {
+// Noise returns n bytes that depend on the seed and on their place.
+func Noise(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	x := seed*0x9e3779b97f4a7c15 + 1
 	for i := range b {

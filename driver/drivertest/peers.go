@@ -59,7 +59,7 @@ func testCopyPeer(t *testing.T, a, b driver.Device) {
 	for i, on := range []driver.Device{a, b} {
 		s := NewStream(t, on)
 		peers := on.Peers()
-		want := noise(uint64(300+i), 2*size)
+		want := Noise(uint64(300+i), 2*size)
 		testkit.Must(t, a.DefaultStream().CopyIn(pa, want))
 		testkit.Must(t, a.DefaultStream().Sync(context.Background()))
 		testkit.Must(t, peers.CopyPeer(s, pb, b, pa, a, size))
@@ -102,7 +102,7 @@ func testEnablePeer(t *testing.T, a, b driver.Device) {
 	p := mustAlloc(t, a, size)
 	s := a.DefaultStream()
 	for i, theirs := range []driver.Pointer{before, after} {
-		want := noise(uint64(310+i), size)
+		want := Noise(uint64(310+i), size)
 		testkit.Must(t, b.DefaultStream().CopyIn(theirs, want))
 		testkit.Must(t, b.DefaultStream().Sync(context.Background()))
 		testkit.Must(t, s.Copy(p, theirs, size))
@@ -155,7 +155,7 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 		testkit.Must(t, a.Peers().Share(p, size, b)) // twice is as good
 		s := b.DefaultStream()
 		mine := mustAlloc(t, b, 4096)
-		want := noise(320, 4096)
+		want := Noise(320, 4096)
 		testkit.Must(t, s.CopyIn(mine, want))
 		across := p + driver.Pointer(size-2048)
 		testkit.Must(t, s.Copy(across, mine, 4096))
@@ -178,7 +178,7 @@ func testPeerMisuse(t *testing.T, a, b driver.Device) {
 	pa := mustAlloc(t, a, 4096)
 	pb := mustAlloc(t, b, 4096)
 	s, peers := a.DefaultStream(), a.Peers()
-	want := noise(330, 4096)
+	want := Noise(330, 4096)
 	testkit.Must(t, b.DefaultStream().CopyIn(pb, want))
 	testkit.Must(t, b.DefaultStream().Sync(context.Background()))
 	wantRefused(t, "CopyPeer between places of another device", func() error {
@@ -221,7 +221,7 @@ func testPeersConcurrent(t *testing.T, a, b driver.Device) {
 			return err
 		}
 		for round := range 20 {
-			want, got := noise(uint64(100*g+round+1), 8192), make([]byte, 8192)
+			want, got := Noise(uint64(100*g+round+1), 8192), make([]byte, 8192)
 			err := errors.Join(
 				s.CopyIn(p, want), own.Peers().CopyPeer(s, q, other, p, own, 8192), s.Fill(p, 0, 8192),
 				own.Peers().CopyPeer(s, p, own, q, other, 8192), s.CopyOut(got, p),

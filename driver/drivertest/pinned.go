@@ -35,7 +35,7 @@ func testPinned(t *testing.T, open openFunc) {
 			t.Errorf("%d bytes of Go's are page-locked", size)
 		}
 		block := mustAlloc(t, d, size)
-		want := noise(uint64(200+i), int(size))
+		want := Noise(uint64(200+i), int(size))
 		copy(src, want)
 		testkit.Must(t, p.CopyInAsync(s, block, src))
 		m := mustMark(t, s)
@@ -70,7 +70,7 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 	const size, rounds = 5001, 20
 	block := mustAlloc(t, d, 2*size)
 	src, dst := mustPin(t, p, size), mustPin(t, p, rounds*size)
-	want := noise(9, size)
+	want := Noise(9, size)
 	copy(src, want)
 
 	// Each round takes the block out before the next changes it. B is always told to wait.
@@ -122,7 +122,7 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 	}
 	s := d.DefaultStream()
 	block := mustAlloc(t, d, 4096)
-	want := noise(10, 4096)
+	want := Noise(10, 4096)
 	testkit.Must(t, s.CopyIn(block, want))
 	b, heap, theirs := mustPin(t, p, 4096), make([]byte, 4096), mustPin(t, foreign.Pinned(), 4096)
 
@@ -186,7 +186,7 @@ func testRegistered(t *testing.T, open openFunc) {
 		WantErr(t, "Register twice", p.Register(b), driver.ErrInvalid)
 		WantErr(t, "FreeHost of what was registered", p.FreeHost(b), driver.ErrInvalid)
 		WantErr(t, "Unregister of a part", p.Unregister(b[:4096]), driver.ErrInvalid)
-		want := noise(11, len(b))
+		want := Noise(11, len(b))
 		copy(b, want)
 		testkit.Must(t, p.CopyInAsync(s, block, b))
 		testkit.Must(t, s.Sync(context.Background()))

@@ -64,7 +64,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		return
 	}
 	block := mustAlloc(t, d, 4096)
-	want := noise(12, 4096)
+	want := Noise(12, 4096)
 	testkit.Must(t, d.DefaultStream().CopyIn(block, want))
 	handle, err := sharing.Export(block)
 	if errors.Is(err, driver.ErrUnsupported) {
@@ -84,7 +84,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		copy(want, bytes.Repeat([]byte{1}, 10))
 	}
 	for what, bad := range map[string][]byte{
-		"nothing": nil, "other bytes": noise(13, 64), "half a handle": handle[:len(handle)/2],
+		"nothing": nil, "other bytes": Noise(13, 64), "half a handle": handle[:len(handle)/2],
 		"a handle and more": append(bytes.Clone(handle), 0), "zeros": make([]byte, max(64, len(handle))),
 	} {
 		_, _, err := sharing.Import(bad)

@@ -50,7 +50,7 @@ func testSharedEvents(t *testing.T, open openFunc) {
 		t.Error("one event has two handles")
 	}
 	for what, bad := range map[string][]byte{
-		"its maker itself": handle, "nothing": nil, "other bytes": noise(14, len(handle)),
+		"its maker itself": handle, "nothing": nil, "other bytes": Noise(14, len(handle)),
 		"half a handle": handle[:len(handle)/2], "a handle and more": append(bytes.Clone(handle), 0),
 		"zeros": make([]byte, len(handle)),
 	} {

@@ -169,7 +169,7 @@ func testWaitFor(t *testing.T, open openFunc) {
 	}
 	ring = append(ring, d.DefaultStream())
 	p := mustAlloc(t, d, 2*size)
-	model := noise(7, 2*size)
+	model := Noise(7, 2*size)
 	testkit.Must(t, ring[0].CopyIn(p, model))
 
 	// One block goes from stream to stream, and each changes it.
@@ -241,7 +241,7 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	other := foreign.DefaultStream()
 	p := mustAlloc(t, d, 4096)
-	want := noise(8, 4096)
+	want := Noise(8, 4096)
 	testkit.Must(t, s.CopyIn(p, want))
 
 	wantPanic(t, "Copy of -1 bytes", func() error { return s.Copy(p, p+2048, -1) })
