@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkConcurrent has goroutines allocate on their own and on shared streams, and free each other's blocks.
-// The model's lock is taken after Alloc and before Free only, so calls of the allocator overlap (behaviours 85, 90).
+// checkConcurrent runs goroutines that allocate on their own and on shared streams, and free each other's blocks. The
+// model's lock is taken only after Alloc and before Free, so calls of the allocator overlap (behaviours 85, 90).
 func checkConcurrent(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	const workers = 4

@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// mustAlloc returns a filled block of the next number.
+// mustAlloc returns a filled block with the next number.
 func (w *model) mustAlloc(t testing.TB, stream int, size int64) *block {
 	t.Helper()
 	w.next++
@@ -298,7 +298,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 				}
 				testkit.Must(t, err)
 				if w.size > 4*cfg.MaxBlock {
-					t.Fatalf("%d bytes are live, and the device has %d", w.size, 4*cfg.MaxBlock)
+					t.Fatalf("%d bytes are live, but the device has only %d", w.size, 4*cfg.MaxBlock)
 				}
 			}
 			testkit.Must(t, w.checkReports(true))
@@ -355,7 +355,7 @@ func (w *model) checkTentative(t testing.TB, stream int, size int64) {
 		t.Errorf("a tentative Alloc of %d bytes of a full device: %+v, %v; want an error that matches mem.ErrNoMemory",
 			size, b, err)
 	case told > 0:
-		t.Errorf("observers are told %d times of a tentative request that failed", told)
+		t.Errorf("observers received %d events for a tentative request that failed", told)
 	case counts && stats.Stats().NumOOMs != before.NumOOMs:
 		t.Errorf("a tentative request that failed counts as out of memory: %d, before %d",
 			stats.Stats().NumOOMs, before.NumOOMs)

@@ -14,7 +14,7 @@ import (
 // checkFaults runs short histories once for every driver call that the allocator makes in them. Each time that call
 // fails, alone or with all later calls of the history; a failed call does nothing. The allocator must not panic, must
 // return an error if it cannot serve a request, and must still agree with the model. As soon as the device works again,
-// it must do what it could not do before. At the end nothing is lost.
+// the failed operations must succeed. At the end no memory may be lost.
 func checkFaults(t testing.TB, cfg Config) {
 	failures := int64(0)
 	for i, v := range []struct {
@@ -31,7 +31,7 @@ func checkFaults(t testing.TB, cfg Config) {
 		cfg := cfg
 		cfg.Seed += uint64(i)
 		h := generate(cfg, cfg.Seed, cfg.FaultOps, 12)
-		for j := 9; j < len(h); j += 10 { // more to give back than usual
+		for j := 9; j < len(h); j += 10 { // more memory to free than usual
 			h[j] = op{kind: opEmpty}
 		}
 		failures += h.failEach(t, cfg, v.tight, fault.Rule{Onwards: v.onwards, Code: v.code})
@@ -83,9 +83,9 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 type injector struct {
 	dev     *fault.Device
 	rule    fault.Rule
-	calls   int64 // that the allocator has made
-	failed  int64 // of those
-	last    int64 // failed of the last call of the allocator
+	calls   int64 // number of calls of the allocator
+	failed  int64 // number of failed calls
+	last    int64 // number of failed calls in the last call of the allocator
 	stopped bool  // no more failures
 }
 
@@ -116,7 +116,7 @@ func (in *injector) tolerate(err error) bool {
 	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
 }
 
-// run is runner.run, and repeats what failed.
+// run is runner.run, but repeats failed operations.
 func (in *injector) run(r *runner, w *model, h history) error {
 	r.users = map[int][]int{}
 	for i, o := range h {

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// reserveMemory allocates memory of the device until only so much is left.
+// reserveMemory allocates memory of the device until only leave bytes are left.
 func (w *model) reserveMemory(t testing.TB, leave int64) {
 	t.Helper()
 	free := w.available(t)
@@ -21,7 +21,7 @@ func (w *model) reserveMemory(t testing.TB, leave int64) {
 	}
 	p, err := w.dev.Alloc(free - leave)
 	if errors.Is(err, driver.ErrNoMemory) {
-		return // the device has less than it says
+		return // the device has less memory than it reports
 	}
 	testkit.Must(t, err)
 	w.baseline -= free - leave
@@ -32,7 +32,7 @@ func (w *model) reserveMemory(t testing.TB, leave int64) {
 	}
 }
 
-// finish frees everything and checks that nothing is left, before and after the allocator is closed.
+// finish frees all blocks and checks that no memory is lost, before and after the allocator is closed.
 func (w *model) finish() error {
 	rng := rand.New(rand.NewPCG(w.cfg.Seed, 2))
 	for len(w.live) > 0 {
@@ -61,7 +61,7 @@ func (w *model) finish() error {
 	return w.close()
 }
 
-// close closes the allocator and checks that the device has all its memory back.
+// close closes the allocator and checks that all memory was returned to the device.
 func (w *model) close() error {
 	if c, ok := mem.Find[io.Closer](w.a); ok {
 		if err := c.Close(); err != nil {

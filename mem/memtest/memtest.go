@@ -24,18 +24,18 @@ import (
 // Design. The suite keeps a model of the requests and compares it with the allocator:
 //
 //   - world: a device, an allocator and the model. The model knows the owner of each byte (live blocks do not overlap),
-//     fills every block with a pattern of its own, and reads the contents through the device, in stream order, before it
-//     frees the block. It orders its own work on several streams with marks, and names in Free every stream whose work
-//     nothing else has ordered. A device that checks accesses, as driver/sim does, so reports every way in which the
-//     allocator returns memory too early.
+//     fills every block with a pattern of its own, and reads the contents through the device, in stream order, before
+//     it frees the block. It orders its own work on several streams with marks, and names in Free every stream whose
+//     work is not ordered otherwise. So a device that checks accesses, such as driver/sim, reports every case in which
+//     the allocator reuses memory too early.
 //   - agree: the statistics, the snapshot and the model are equal (mem.StatsReporter, mem.Snapshotter).
 //   - history: a list of random operations from a seed. Every subset of it is valid, because an operation on a block that
 //     is not live does nothing; so shrinking leaves operations out.
-//   - moves: owners of blocks, for allocators that move blocks. They follow in the model, name the streams that use their
+//   - moves: holders of blocks, for allocators that move blocks. They update the model, name the streams that use their
 //     blocks, and sometimes refuse.
 //   - fault: every driver call that the allocator makes fails once, for every n, on a device that otherwise works.
 
-// Config describes the allocator to test, and how long.
+// Config describes the allocator to test, and the length of the tests.
 type Config struct {
 	// Device opens a new device, which the suite closes. A Sync must not wait for held work for ever: in driver/sim it
 	// forces the work that it waits for. Nil opens a simulated device with the options Sim.
@@ -48,10 +48,10 @@ type Config struct {
 	// has a method Check() error, the suite calls it at the end.
 	New func(t testing.TB, dev driver.Device) mem.Allocator
 
-	Alignment int64 // bytes: every block's address is a multiple of it; 0 is 256, as CUDA's are
+	Alignment int64 // bytes: every block's address is a multiple of it; 0 means 256, as in CUDA
 
 	MaxBlock int64  // bytes of the largest ordinary request; 0 is 12 MiB
-	Streams  int    // that blocks are allocated on, the default one among them; 0 is 4
+	Streams  int    // number of streams for allocations, including the default stream; 0 means 4
 	Ops      int    // operations of each random history; 0 is 1500
 	Seeds    int    // random histories; 0 is 6
 	Seed     uint64 // of the first of them; the others follow
@@ -60,8 +60,8 @@ type Config struct {
 	// Reserved is the number of bytes that a used allocator with an empty cache keeps until it is closed.
 	Reserved int64
 
-	// Waits is true if the allocator makes a stream wait for others that still use a block's memory, and so may return
-	// that memory before they are done.
+	// Waits is true if the allocator makes a stream wait for others that still use memory, so that it may reuse the
+	// memory before they are done.
 	Waits bool
 
 	scarce bool // any request may find no room

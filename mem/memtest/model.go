@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A world is a device, an allocator on it, and the model of the requests. Its methods return an error if the allocator
-// or the device broke its contract. It is for one goroutine at a time.
+// A model is a device, an allocator on it, and the expected state of its blocks. Its methods return an error if the
+// allocator or the device broke its contract. It is for one goroutine at a time.
 type model struct {
 	cfg         Config
 	dev         driver.Device
@@ -30,20 +30,20 @@ type model struct {
 	samples      samples
 	baseline     int64       // available bytes before the allocator was made
 	sim          *sim.Device // the device, if it is a simulated one
-	leaks        *sim.Leaks  // what it held before the allocator was made
+	leaks        *sim.Leaks  // allocations before the allocator was made
 	reset        bool        // accumulated counters were reset
 	reportChecks int
 	next         int          // number of the last block of mustAlloc
 	tight        bool         // any request may find no room
-	undo         func() error // gives back what takeAway took
+	undo         func() error // undoes reserveMemory
 
-	moving     []*testHolder // that have not landed
-	moved      []*testHolder // that the call under way has moved
-	moveCount  int           // blocks moved in all
-	firstError error         // the first thing that a holder saw go wrong
+	moving     []*testHolder // holders between BeginMove and EndMove
+	moved      []*testHolder // holders that the current call has moved
+	moveCount  int           // total number of moved blocks
+	firstError error         // the first error that a holder found
 }
 
-// A block is a live block as the model has it.
+// A block is a live block of the model.
 type block struct {
 	mem.Block
 	number    int
@@ -51,7 +51,7 @@ type block struct {
 	owner     int // stream
 	pattern   byte
 	writer    int   // stream of the last write
-	uses      []use // what has to be waited for: the last write and the reads after it, one for each stream
+	uses      []use // work to wait for: the last write and later reads, one for each stream
 	holder    *testHolder
 }
 
@@ -150,7 +150,7 @@ type allocError struct{ error }
 
 func (e *allocError) Unwrap() error { return e.error }
 
-// adopt adds a new block to the model, and checks it.
+// add adds a new block to the model, and checks it.
 func (w *model) add(b *block) error {
 	switch {
 	case b.Ptr == 0:
@@ -168,7 +168,7 @@ func (w *model) add(b *block) error {
 	return nil
 }
 
-// place lists a block by its address, and checks that it overlaps no other.
+// list adds a block to the list by address, and checks that it overlaps no other.
 func (w *model) list(b *block) error {
 	if unit := w.cfg.Alignment; b.Ptr%driver.Pointer(unit) != 0 {
 		return fmt.Errorf("%v, which is no multiple of %d", b, unit)
@@ -229,7 +229,7 @@ func (w *model) check(b *block, stream int, why string) error {
 			}
 		}
 	}
-	seen := *b // as it is now: the pattern may change before the samples are looked at
+	seen := *b // a copy: the pattern may change before the samples are compared
 	if err := w.samples.sample(s, &seen, why); err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (w *model) unlist(b *block) {
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
-// forget removes the block from the model.
+// remove removes the block from the model.
 func (w *model) remove(b *block) {
 	w.unlist(b)
 	delete(w.numbers, b.number)
@@ -311,7 +311,7 @@ func (w *model) sync() error {
 
 func (w *model) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
 
-// hold keeps a stream's work from running until the stream is resumed or waited for. It reports whether the device
+// hold prevents a stream's work from running until the stream is resumed or waited for. It reports whether the device
 // supports that.
 func (w *model) hold(stream int, on bool) bool {
 	if w.sim == nil || w.held[stream] == on {

@@ -16,7 +16,8 @@ import (
 )
 
 // checkMoves: an allocator that moves blocks asks each holder first, waits for the streams that it names, copies all
-// bytes, and tells the holder the new address. An allocator that moves nothing keeps no holder (mem/move.go).
+// bytes, and passes the new address to the holder. An allocator that does not move blocks keeps no holder
+// (mem/move.go).
 func checkMoves(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	b := w.mustAlloc(t, 0, min(4096, cfg.MaxBlock))
@@ -111,14 +112,14 @@ func (w *model) slide(t testing.TB) {
 	}
 }
 
-// A holder follows one block for the model.
+// A testHolder follows one block for the model.
 type testHolder struct {
 	w       *model
 	b       *block
 	refuses bool
 	moving  bool
-	from    mem.Block     // where it was lifted
-	on      driver.Stream // that moves it
+	from    mem.Block     // the block at BeginMove
+	on      driver.Stream // the stream that moves it
 }
 
 // BeginMove implements mem.Holder.
@@ -136,7 +137,7 @@ func (h *testHolder) BeginMove() ([]driver.Stream, bool) {
 	}
 	h.moving, h.from = true, h.b.Block
 	w.moving = append(w.moving, h)
-	w.unlist(h.b) // another may come here before this one lands
+	w.unlist(h.b) // another block may move here before its EndMove
 	var used []driver.Stream
 	for _, u := range w.users(h.b) {
 		used = append(used, w.streams[u])
@@ -258,7 +259,7 @@ func (w *model) compact(stream int) error {
 	case err == nil && willing:
 		return w.oneHole()
 	case err != nil && !willing && w.moveCount == before && !errors.As(err, &failed):
-		return nil // it says why nothing could be moved
+		return nil // the error has the reason
 	}
 	return err
 }
@@ -296,7 +297,7 @@ func (w *model) oneHole() error {
 	return nil
 }
 
-// generateMoves is generate with blocks of which most may be moved, most of the time.
+// generateMoves is generate, with most blocks movable most of the time.
 func generateMoves(cfg Config, seed uint64, n, maxLive int) history {
 	rng := rand.New(rand.NewPCG(seed, 0x6d6f7665))
 	var h history

@@ -114,7 +114,7 @@ func (w *model) checkSlowSizes() error {
 	return nil
 }
 
-// tellsSizes reports whether the allocator can find blocks by their addresses.
+// tellsSizes reports whether the allocator finds the sizes of blocks by address.
 func (w *model) tellsSizes() bool {
 	_, sizes := mem.Find[layer.SlowSizer](w.a)
 	_, snapshots := mem.Find[mem.Snapshotter](w.a)

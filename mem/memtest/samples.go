@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Evidence is memory outside the allocator for samples of blocks. Samples are copied in stream order, and compared once
-// the streams are done. Reading a block directly would wait for its stream, and so hide errors that occur without
+// A samples has memory outside of the allocator for samples of blocks. Samples are copied in stream order, and compared
+// when the streams are done. Reading a block directly would wait for its stream, and so hide errors that occur without
 // waits.
 type samples struct {
 	base    driver.Pointer
@@ -59,7 +59,7 @@ func (e *samples) sample(s driver.Stream, b *block, why string) error {
 	return nil
 }
 
-// look compares the samples with the expected contents, and drops them. All streams must be done.
+// compare compares the samples with the expected contents and removes them. All streams must be done.
 func (e *samples) compare(s driver.Stream) error {
 	n := len(e.samples) * sampleSize
 	if n == 0 {

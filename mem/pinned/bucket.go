@@ -12,7 +12,7 @@ const maxBits = 46
 // exactRounding is the unit for sizes that are not rounded to a power of two: the page of most hosts.
 const exactRounding = 4 << 10
 
-// round is the size of the block that serves a request.
+// round returns the size of the block for a request.
 func (c *Config) round(size int64) int64 {
 	power := int64(1) << bits.Len64(uint64(size-1))
 	if size <= c.maxRound() && power <= c.maxCached() {
@@ -28,7 +28,7 @@ func bucket(size int64) int { return bits.Len64(uint64(size - 1)) }
 // size, putting and taking are at the end.
 type bucketList []*piece
 
-// put adds r behind all that are not larger.
+// put inserts r after all blocks that are not larger.
 func (s *bucketList) put(r *piece) {
 	list := *s
 	i := len(list)
@@ -54,7 +54,7 @@ func (s *bucketList) take(size int64) *piece {
 	return r
 }
 
-// from is the index of the first block of at least size bytes.
+// from returns the index of the first block of at least size bytes.
 func (s bucketList) from(size int64) int {
 	i, _ := slices.BinarySearchFunc(s, size, func(r *piece, size int64) int { return cmp.Compare(r.size(), size) })
 	return i

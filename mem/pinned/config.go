@@ -15,7 +15,7 @@ type Config struct {
 	// MaxCachedSize (pinned_max_cached_size_mb): blocks up to it are cached. 0 means all, a negative value none.
 	MaxCachedSize int64
 	// ReserveSegment (pinned_reserve_segment_size_mb) is the size of a segment that New allocates, and from which
-	// blocks are cut until it is used up. 0 means none.
+	// blocks are cut until it is used up. 0 means no segment.
 	ReserveSegment int64
 
 	// HostRegister (pinned_use_cuda_host_register) page-locks memory that the allocator maps itself (Pinned.Register)

@@ -23,7 +23,8 @@ type MemAllocator struct {
 // Mem returns a mem.Allocator of a's memory.
 func Mem(a *Allocator) *MemAllocator { return &MemAllocator{a: a} }
 
-// mem.AllocatorFor gives it out for memory that is OnHost and GPUCompatible. Its settings are those of ParseConfig.
+// mem.AllocatorFor uses this allocator for memory that is OnHost and GPUCompatible. Its settings are those of
+// ParseConfig.
 func init() {
 	mem.RegisterFor(mem.OnHost|mem.GPUCompatible, "pinned", "", 20,
 		func(dev driver.Device, settings string) (mem.Allocator, error) {
@@ -57,7 +58,7 @@ func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	for _, s := range used {
 		if err := m.a.RecordStream(b, s); !errors.Is(err, ErrNotLive) { // then Free panics
-			m.a.recordError(err) // s is recorded nonetheless
+			m.a.recordError(err) // s is recorded in spite of the error
 		}
 	}
 	m.a.Free(b)

@@ -6,10 +6,10 @@ import "github.com/ashlar-go/ashlar/internal/allocconf"
 //
 //	pinned_use_background_threads:True,pinned_max_round_threshold_mb:128
 //
-// White space does not matter, booleans are exactly True or False, and a comma may follow the last value. The keys of
-// the device's allocator may be there too: their values are checked, as in PyTorch, and left to it (see
-// caching.ParseConfig). An unknown key or a bad value is an error that names it and its position. Config.After and
-// Config.Clock are for the caller to set.
+// White space is ignored, booleans are exactly True or False, and a comma may follow the last value. The text may
+// contain keys of the device's allocator: their values are checked, as in PyTorch, and ignored (see
+// caching.ParseConfig). An unknown key or an invalid value is an error with its position. The caller sets Config.After
+// and Config.Clock.
 func ParseConfig(settings string) (Config, error) {
 	var c Config
 	const defaultLargeSegment = 20 << 20 // of mem/caching
@@ -19,7 +19,7 @@ func ParseConfig(settings string) (Config, error) {
 	return c, nil
 }
 
-// set changes the setting of a key, if it is this allocator's.
+// set changes the setting of a key of this allocator.
 func (c *Config) set(key string, v allocconf.Value) (unused string) {
 	switch key {
 	case "pinned_max_round_threshold_mb":
@@ -40,7 +40,7 @@ func (c *Config) set(key string, v allocconf.Value) (unused string) {
 	return ""
 }
 
-// sizeOrNone is a threshold of the text's: 0 MiB is none.
+// sizeOrNone converts a threshold of the text, where 0 MiB means none.
 func sizeOrNone(n int64) int64 {
 	if n == 0 {
 		return -1

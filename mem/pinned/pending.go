@@ -16,8 +16,8 @@ type waitList struct {
 	passed int // number of waits removed so far
 }
 
-// A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
-// only make the block wait longer than it must.
+// A wait is one mark that must be reached before a pending block can be reused. A mark that could not be taken is taken
+// later; this can only prolong the wait.
 type wait struct {
 	rec    *piece
 	mark   driver.Mark
@@ -35,7 +35,7 @@ func (a *Allocator) addWaits(r *piece) {
 	w.Lock()
 	defer w.Unlock()
 	for i, s := range r.uses {
-		// By the stream itself: a closed stream with the same number may still have a list.
+		// Compare streams, not numbers: a closed stream with the same number may still have a list.
 		at := slices.IndexFunc(w.lists, func(l *waitList) bool { return l.stream == s })
 		if at < 0 {
 			at = len(w.lists)
@@ -56,7 +56,7 @@ func (a *Allocator) addWaits(r *piece) {
 // takeMark takes a mark on s, unless s captures: work queued before the capture may still run when a mark of the
 // capture is reached. It asks before and after, so that it sees a capture that begins or ends in between.
 func (a *Allocator) takeMark(w *wait, s driver.Stream) error {
-	before, _ := a.capturing(s) // if it fails, so does the one below
+	before, _ := a.capturing(s) // if this fails, the call below fails, too
 	mark, err := s.Mark()
 	if errors.Is(err, driver.ErrClosed) {
 		w.mark, w.marked = driver.Mark{}, true // a closed stream has done its work: the zero mark is reached
@@ -167,7 +167,7 @@ func (a *Allocator) wait() error {
 			failures = append(failures, fmt.Errorf("pinned: wait for stream %d: %w", g.stream.ID(), err))
 			continue
 		}
-		// Whether a mark was taken or not: what it would stand for is done.
+		// All work is done, whether or not a mark was taken for it.
 		a.waiting.Lock()
 		leave := a.finishWaits(g.waitList, func(*wait) bool { return g.passed < g.upTo })
 		a.dropEmptyLists()

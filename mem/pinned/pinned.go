@@ -10,9 +10,9 @@
 //     is small enough to be cached.
 //   - Peaks are exact.
 //   - A request without room is repeated once the cache is empty.
-//   - The reserved segment is cut anew after EmptyCache found all of it unused.
+//   - After EmptyCache has found all of the reserved segment unused, blocks are cut from its start again.
 //   - A free cannot fail: see [Allocator.Err].
-//   - Of several matching scopes the last begun wins, as for device memory. PyTorch takes the first.
+//   - If several scopes match, the last begun wins, as for device memory. In PyTorch the first wins.
 //   - Blocks that a capture used are reused once its pool's graphs are destroyed, or after ReleaseCaptured. PyTorch never
 //     reuses them.
 package pinned
@@ -52,16 +52,15 @@ import (
 // all its blocks are equally large; above it the smallest that fits is taken. All pieces but those returning or
 // returned are in byAddress, which Find searches.
 //
-// Frees that wait are in one list for each stream, oldest first: a stream that is busy holds up nothing but what it
-// uses itself. They are looked at by each Alloc or, with Config.BackgroundThreads, by a goroutine that runs as long as
-// something waits.
+// Frees that wait are in one list for each stream, oldest first, so a busy stream delays only pieces that it uses
+// itself. Each Alloc checks the lists or, with Config.BackgroundThreads, a goroutine that runs as long as a free waits.
 //
 // Locks:
 //
 // Each may be taken while those before it are held: closing (Close), waiting (the lists of frees that wait), mu (the
-// rest). A warm Alloc or Free of a block that no stream was recorded for takes mu alone, makes no driver call and no
-// heap allocation. Under waiting the driver is asked for marks, which does not block. Everything slow in the driver
-// (AllocHost, FreeHost, Register, Unregister, Sync) runs without a lock, but for Close. Filters of scopes run under mu.
+// rest). A warm Alloc, or a warm Free of a block without recorded streams, takes only mu, makes no driver call and no
+// heap allocation. Marks are taken and queried under waiting, which does not block. Slow driver calls (AllocHost,
+// FreeHost, Register, Unregister, Sync) run without a lock, except in Close. Filters of scopes run under mu.
 
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("pinned: the allocator is closed")
@@ -73,8 +72,8 @@ var ErrNotLive = errors.New("pinned: not a live block of this allocator")
 type Allocator struct {
 	cfg    Config
 	pinned driver.Pinned
-	graphs driver.Graphs // nil if the device captures nothing
-	stream driver.Stream // of requests that name none
+	graphs driver.Graphs // nil if the device has no graphs
+	stream driver.Stream // stream of requests that name none
 
 	closing sync.Mutex
 	stop    chan struct{} // closed by Close
@@ -85,7 +84,7 @@ type Allocator struct {
 		lists   []*waitList
 		polling bool // the goroutine runs
 	}
-	busy atomic.Bool // something waits
+	busy atomic.Bool // a free waits
 
 	mu          sync.Mutex
 	closed      bool
@@ -96,13 +95,13 @@ type Allocator struct {
 	byAddress   []*piece
 	byStart     map[uintptr]*piece // the same, by their first addresses
 	reserve     reserve
-	stats       Stats // but for BucketAllocation
+	stats       Stats // except BucketAllocation
 	buckets     [maxBits + 1]BucketStats
 	failed      error // the first driver error that no call has returned yet
 }
 
 // New returns an allocator of page-locked memory of dev. The error matches driver.ErrUnsupported if dev has no such
-// memory; otherwise it names the invalid setting, or is the driver's error for the reserved segment.
+// memory; otherwise it names the invalid setting, or is an error of the driver for the reserved segment.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -149,7 +148,7 @@ type request struct {
 	stream  driver.Stream // for scopes; nil: Allocator.stream
 	key     any           // for scopes
 	fixed   *pool         // the pool to use; nil: that of the open scopes
-	pool    *pool         // once it is known
+	pool    *pool         // set when it is known
 	counted bool          // in pool.blocks
 }
 

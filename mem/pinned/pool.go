@@ -31,10 +31,10 @@ type poolScope = poolscope.Scope[*pool]
 // matched by a ReleasePool when the graph is gone. A block of the pool serves no other request, and none of its memory
 // is freed while the pool has users.
 //
-// Of several scopes that match, the last begun wins. A request has the stream that it names, and else, as of Alloc, the
-// device's default stream. The filter runs on the goroutine that makes the request (see mem.CurrentGoroutine) and under
-// locks: it must not call the allocator, nor wait. BeginAllocateToPool panics if id is that of the default pool, or if
-// such a scope of the pool is open already.
+// Of several scopes that match, the last begun wins. The stream of a request is the one that it names, or, for Alloc,
+// the device's default stream. The filter runs on the goroutine that makes the request (see mem.CurrentGoroutine) and
+// under locks: it must not call the allocator, nor wait. BeginAllocateToPool panics if id is that of the default pool,
+// or if such a scope of the pool is open already.
 func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool) {
 	if id == (mem.PoolID{}) {
 		panic("pinned: BeginAllocateToPool of the default pool")
@@ -53,7 +53,7 @@ func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream
 	a.scopes.Begin(poolScope{Pool: p, Graph: true, Filter: poolscope.Filter{Stream: filter}})
 }
 
-// EndAllocateToPool ends a BeginAllocateToPool. It panics without one.
+// EndAllocateToPool ends BeginAllocateToPool. It panics if that was not called.
 func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *Allocator) releasePool(id mem.PoolID) (leave []*piece) {
 		panic(fmt.Sprintf("pinned: ReleasePool: requests still go to pool %v: call EndAllocateToPool first", id))
 	}
 	if p.useCount--; !p.inGraphs() {
-		for _, r := range slices.Clone(a.byAddress) { // retire takes some out
+		for _, r := range slices.Clone(a.byAddress) { // retire removes elements
 			if r.pool != p || !r.captured {
 				continue
 			}

@@ -10,9 +10,9 @@ import (
 )
 
 // RecordStream records that work queued on s uses b: once b is freed, it is not allocated again before s has done all
-// work that was queued on it until then. Call it after queuing the work, as PyTorch does after each asynchronous copy,
-// and before Free; b may come from Find. The error matches ErrNotLive if b is not live, where PyTorch returns false. If
-// the device has Graphs, it is asked whether s captures.
+// work that was queued on it at that time. Call it after queuing the work, as PyTorch does after each asynchronous
+// copy, and before Free; b may come from Find. The error matches ErrNotLive if b is not live, where PyTorch returns
+// false. If the device has Graphs, it is asked whether s captures.
 //
 // If s is part of a capture, the work runs whenever the graph is launched, which the allocator cannot see. So b is
 // kept: it is not allocated again after Free until ReleaseCaptured. If asking the device whether s captures fails, b is

@@ -27,14 +27,14 @@ const (
 	reserved                 // a part of the reserved segment
 )
 
-// reserve is the segment that New set aside. Small blocks are cut off its front and stay with the allocator.
+// A reserve is the segment that New allocated. Blocks are cut from its front and stay with the allocator.
 type reserve struct {
 	segment
 	used  int64 // bytes cut off
-	parts int   // blocks that this made
+	parts int   // number of blocks cut off
 }
 
-// partAlignment is that of PyTorch.
+// partAlignment is the alignment of the parts, as in PyTorch.
 const partAlignment = 512
 
 // cut cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
@@ -73,7 +73,7 @@ func (a *Allocator) grow(r *request) (mem.Block, error) {
 			seg, err = a.obtain(r.rounded)
 		}
 		if err != nil && failures != nil {
-			err = fmt.Errorf("%w (and giving back what is cached failed: %w)", err, failures)
+			err = fmt.Errorf("%w (and freeing the cache failed: %w)", err, failures)
 		}
 	}
 	switch {
@@ -137,7 +137,7 @@ func (a *Allocator) bindNode(pages []byte) error {
 		return nil
 	}
 	if err := numa.Bind(pages, *a.cfg.Node, false); errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("memory of node %d, which is not there or is kept from this process: %w", *a.cfg.Node, err)
+		return fmt.Errorf("memory of node %d, which does not exist or is denied to this process: %w", *a.cfg.Node, err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (a *Allocator) release(seg *segment) (lost bool, err error) {
 	}
 	start := a.now()
 	if err := a.unlock(seg); err != nil {
-		if again := a.attachSegment(seg); again != nil { // it can neither be used nor freed
+		if again := a.attachSegment(seg); again != nil { // the segment can neither be used nor freed
 			return true, errors.Join(err, again)
 		}
 		return false, err
@@ -197,7 +197,7 @@ func (a *Allocator) giveBack(r *piece) error {
 	}
 	a.checkInvariants()
 	if err != nil {
-		return fmt.Errorf("pinned: give back %d bytes: %w", r.size(), err)
+		return fmt.Errorf("pinned: free %d bytes to the device: %w", r.size(), err)
 	}
 	return nil
 }

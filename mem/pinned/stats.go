@@ -8,15 +8,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Stats are the counters of an Allocator, by the names of torch.cuda.host_memory_stats(). Peaks are exact, unlike
-// there. The reserved segment counts by the blocks that were cut from it, but for its own time.
+// Stats are the counters of an Allocator, by the names of torch.cuda.host_memory_stats(). Peaks are exact, unlike in
+// PyTorch. The reserved segment counts as the blocks that were cut from it, except in HostAllocTime.
 type Stats struct {
 	BucketStats            // of all blocks
 	HostAllocTime Duration // page-locking: AllocHost or Register
 	HostFreeTime  Duration // unlocking: FreeHost or Unregister
 
-	// LargestAlloc is the bytes, as rounded, of the largest block allocated since the last reset of peaks. PyTorch has
-	// no such key.
+	// LargestAlloc is the rounded size in bytes of the largest block allocated since the last reset of peaks. PyTorch
+	// has no such key.
 	LargestAlloc int64
 
 	// BucketAllocation is the number of blocks of each bucket that came from the driver or the reserved segment:
@@ -43,7 +43,7 @@ type Duration struct {
 	Total, Max, Min, Count int64
 }
 
-// Avg is the mean, rounded down; 0 if there were no calls.
+// Avg returns the mean, rounded down, or 0 if there were no calls.
 func (d Duration) Avg() int64 {
 	if d.Count == 0 {
 		return 0
@@ -107,7 +107,7 @@ func (a *Allocator) Stats() Stats {
 }
 
 // BucketStats returns the counters of each bucket: bucket n has the blocks of over 2^(n-1) and up to 2^n bytes. Their
-// sums are those of Stats, but for the peaks, which buckets reach at different times.
+// sums are those of Stats, except for peaks, which buckets reach at different times.
 func (a *Allocator) BucketStats() []BucketStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
