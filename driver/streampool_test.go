@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -154,7 +153,8 @@ func TestStreamPoolMisusePanics(t *testing.T) {
 	p, q := driver.NewStreamPool(dev, driver.StreamOptions{}), driver.NewStreamPool(other, driver.StreamOptions{})
 	a, b, far := get(t, p), get(t, p), get(t, q)
 	put(t, p, a)
-	own := drivertest.NewStream(t, dev)
+	own, err := dev.NewStream(driver.StreamOptions{})
+	testkit.Must(t, err)
 	for what, misuse := range map[string]func(){
 		"the same stream twice":      func() { p.Put(a) },
 		"a stream of another device": func() { p.Put(far) },
