@@ -84,9 +84,9 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 		case fieldStream:
 			var handle uint64
 			handle, bad = bits(doc, "stream", v)
-			known := len(im.streams.list)
-			e.event.Stream = im.streams.number(handle)
-			doc.Charge(int64(len(im.streams.list)-known) * costStream)
+			known := len(im.streams.Values)
+			e.event.Stream = im.streams.Of(handle)
+			doc.Charge(int64(len(im.streams.Values)-known) * costStream)
 		case fieldTime:
 			e.event.TimeUS, bad = integer(doc, "time_us", v)
 		case fieldMetadata:

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/internal/countio"
+	"github.com/ashlar-go/ashlar/internal/numbering"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/trace"
@@ -15,10 +16,10 @@ type importer struct {
 	limits   Limits
 	source   *countio.Reader // counts the bytes of the file before decompression
 	meanings meanings
-	events   events // the folded entries, in the order in which the pickle completes them
-	contexts runs   // their compile contexts: numbers of strings plus 1
-	extras   runs   // their sets in entryKeys
-	streams  handles
+	events   events                      // the folded entries, in the order in which the pickle completes them
+	contexts runs                        // their compile contexts: numbers of strings plus 1
+	extras   runs                        // their sets in entryKeys
+	streams  numbering.Numbering[uint64] // by handle, in the order of the file
 	pools    pools
 	frames   frames
 	stacks   stacks
@@ -259,30 +260,6 @@ func (t *events) add(e trace.Event) (index uint32) {
 
 // from returns the events from an index to the end of its piece: at least one.
 func (t *events) from(i int) []trace.Event { return t.pieces[i/piece][i%piece:] }
-
-// handles numbers the stream handles of the file in the order in which they appear.
-type handles struct {
-	list []uint64
-	byID map[uint64]uint32
-	last uint32 // the last result: most requests repeat it
-}
-
-func (t *handles) number(handle uint64) uint32 {
-	if int(t.last) < len(t.list) && t.list[t.last] == handle {
-		return t.last
-	}
-	n, ok := t.byID[handle]
-	if !ok {
-		if t.byID == nil {
-			t.byID = map[uint64]uint32{}
-		}
-		n = uint32(len(t.list))
-		t.list = append(t.list, handle)
-		t.byID[handle] = n
-	}
-	t.last = n
-	return n
-}
 
 const maxPools = 1<<16 - 2
 

@@ -267,13 +267,13 @@ func (r *renumbering) of(t *trace.Trace, n int, number func(e *trace.Event) uint
 
 // streamTable fills t.Streams and returns its indices by the importer's numbers.
 func (im *importer) streamTable(t *trace.Trace) []uint32 {
-	used := im.streamNumbers.of(t, len(im.streams.list), func(e *trace.Event) uint32 { return e.Stream })
+	used := im.streamNumbers.of(t, len(im.streams.Values), func(e *trace.Event) uint32 { return e.Stream })
 	for _, n := range used {
-		t.Streams = append(t.Streams, im.streams.list[n])
+		t.Streams = append(t.Streams, im.streams.Values[n])
 	}
 	slices.Sort(t.Streams)
 	for _, n := range used {
-		i, _ := slices.BinarySearch(t.Streams, im.streams.list[n])
+		i, _ := slices.BinarySearch(t.Streams, im.streams.Values[n])
 		im.streamNumbers.table[n] = uint32(i)
 	}
 	return im.streamNumbers.table

@@ -87,7 +87,7 @@ func (im *importer) unfold(handle uint32) (any, error) {
 	}
 	e := im.events.from(int(handle))[0]
 	entry := map[string]any{
-		"action": e.Action.String(), "size": e.Size, "stream": plainBits(im.streams.list[e.Stream]),
+		"action": e.Action.String(), "size": e.Size, "stream": plainBits(im.streams.Values[e.Stream]),
 		"time_us": e.TimeUS,
 	}
 	if e.Action == mem.ActionOOM {

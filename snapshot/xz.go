@@ -42,7 +42,9 @@ const (
 	dictionaryRatio   = 1000
 )
 
-func newXzReader(in *countio.Reader, window int64) *xzReader { return &xzReader{in: in, window: window} }
+func newXzReader(in *countio.Reader, window int64) *xzReader {
+	return &xzReader{in: in, window: window}
+}
 
 func (x *xzReader) Read(p []byte) (int, error) {
 	for x.err == nil && len(p) > 0 {

@@ -65,9 +65,9 @@ func (r *Recorder) note(a Annotation, wanted bool) bool {
 		if r.captures[e.Action] {
 			stack = r.callers.of(r.pcs[:runtime.Callers(2, r.pcs)]) // from Annotate on
 		}
-		says := r.labels.values[r.labels.current()]
+		says := r.labels.Values[r.labels.current()]
 		says.metadata = a.Stage + " " + a.Name
-		r.enter(&e, stack, r.labels.of(says))
+		r.enter(&e, stack, r.labels.Of(says))
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/internal/goroutine"
+	"github.com/ashlar-go/ashlar/internal/numbering"
 )
 
 // NoCompileContext is the compile context of entries outside of compiled code, as PyTorch writes it.
@@ -14,7 +15,7 @@ type label struct{ metadata, context string }
 
 // labels numbers the labels of a recorder's entries and holds the label for the next entry.
 type labels struct {
-	numbering[label]
+	numbering.Numbering[label]
 	metadata string // of goroutines without an ownLabel
 	number   uint32 // number of the label of goroutines without an ownLabel
 	own      map[uintptr]*ownLabel
@@ -53,7 +54,7 @@ func (l *labels) change(f func(o *ownLabel)) {
 		l.own = map[uintptr]*ownLabel{}
 	}
 	l.own[id] = o
-	o.number = l.of(l.labelOf(o))
+	o.number = l.Of(l.labelOf(o))
 }
 
 // labelOf returns the label of a goroutine's entries.
@@ -70,31 +71,31 @@ func (l *labels) labelOf(o *ownLabel) label {
 
 // renumber assigns new numbers to the current labels.
 func (l *labels) renumber() {
-	l.number = l.of(l.labelOf(&ownLabel{}))
+	l.number = l.Of(l.labelOf(&ownLabel{}))
 	for _, o := range l.own {
-		o.number = l.of(l.labelOf(o))
+		o.number = l.Of(l.labelOf(o))
 	}
 }
 
 // reset deletes the labels of entries, but keeps the current ones.
 func (l *labels) reset() {
-	l.numbering = numbering[label]{}
-	l.of(label{"", NoCompileContext}) // Trace.Metadata[0] is ""
+	l.Numbering = numbering.Numbering[label]{}
+	l.Of(label{"", NoCompileContext}) // Trace.Metadata[0] is ""
 	l.renumber()
 }
 
 // split replaces the label numbers in a trace's events by metadata numbers, and fills in the tables of metadata and
 // contexts.
 func (l *labels) split(t *Trace) {
-	var metadata numbering[string]
-	of := make([]uint32, len(l.values))
-	for i, x := range l.values {
-		of[i] = metadata.of(x.metadata)
+	var metadata numbering.Numbering[string]
+	of := make([]uint32, len(l.Values))
+	for i, x := range l.Values {
+		of[i] = metadata.Of(x.metadata)
 	}
-	t.Metadata = slices.Clone(metadata.values)
+	t.Metadata = slices.Clone(metadata.Values)
 	for i := range t.Events {
 		x := &t.Events[i].Metadata
-		text := l.values[*x].context
+		text := l.Values[*x].context
 		if n := len(t.CompileContexts); n == 0 || t.CompileContexts[n-1].Text != text {
 			t.CompileContexts = append(t.CompileContexts, CompileContext{First: i, Text: text})
 		}
@@ -125,7 +126,7 @@ func (r *Recorder) WithMetadata(text string, f func()) {
 func (r *Recorder) Metadata() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.labels.values[r.labels.current()].metadata
+	return r.labels.Values[r.labels.current()].metadata
 }
 
 // PushCompileContext sets the compile context of the entries that the calling goroutine causes, until it calls

@@ -104,9 +104,9 @@ func (r *Recorder) enter(e *mem.Event, stack StackID, label uint32) {
 	}
 	entry.Ptr, entry.Size = e.Ptr, e.Size
 	entry.Stack, entry.Metadata, entry.Action = stack, label, e.Action
-	entry.Stream = r.streams.of(e.Stream)
+	entry.Stream = r.streams.Of(e.Stream)
 	entry.Pool = 0
-	if pool := r.pools.of(e.Pool); pool < maxPools {
+	if pool := r.pools.Of(e.Pool); pool < maxPools {
 		entry.Pool = uint16(pool)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/numbering"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -54,7 +55,7 @@ type Recorder struct {
 	base     int64   // number of entries before the last Reset
 	gaps     []int64 // values of total at which events were missed
 	streams  streamNumbers
-	pools    numbering[mem.PoolID]
+	pools    numbering.Numbering[mem.PoolID]
 	labels   labels
 	notes    []Annotation
 	nextNote int
@@ -250,7 +251,7 @@ func (r *Recorder) Reset() {
 		r.events = nil
 	}
 	r.notes, r.nextNote = nil, 0
-	r.streams, r.pools = streamNumbers{}, numbering[mem.PoolID]{}
-	r.pools.of(mem.PoolID{})
+	r.streams, r.pools = streamNumbers{}, numbering.Numbering[mem.PoolID]{}
+	r.pools.Of(mem.PoolID{})
 	r.labels.reset()
 }

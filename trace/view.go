@@ -150,13 +150,13 @@ func (r *Recorder) copyTrace(events []Event) *Trace {
 	t := &Trace{
 		Device:     r.options.Device,
 		Events:     events,
-		Streams:    slices.Sorted(slices.Values(r.streams.values)),
-		Pools:      slices.Clone(r.pools.values[:min(len(r.pools.values), maxPools)]),
+		Streams:    slices.Sorted(slices.Values(r.streams.Values)),
+		Pools:      slices.Clone(r.pools.Values[:min(len(r.pools.Values), maxPools)]),
 		PoolsKnown: true,
 		Gaps:       gapsOf(r.gaps, r.oldest()),
 	}
 	order := make([]uint32, len(t.Streams))
-	for i, handle := range r.streams.values {
+	for i, handle := range r.streams.Values {
 		n, _ := slices.BinarySearch(t.Streams, handle)
 		order[i] = uint32(n)
 	}
