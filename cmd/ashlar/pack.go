@@ -37,9 +37,9 @@ A FILE is an instance in the format of google/minimalloc: CSV with the columns i
 live during [lower, upper). Or it is a trace: a snapshot or a script, see "ashlar --help". Each of its devices is an instance
 with blocks by number and times that count requests. Requests that failed when they were recorded are left out.
 
-The last column is "bound reached"; "optimal" if it was proved that no packing is smaller, although the bound is; or "best so
-far" if the time was up. The gap is relative to the proved bound. The output has an additional column offset, and is checked
-before it is written.
+The last column is "bound reached"; "optimal" if the bound is lower, but it was proved that no packing is smaller; or "best
+so far" if the time was up. The gap is relative to the proved bound. The output has an additional column offset, and is
+checked before it is written.
 
 Examples:
 

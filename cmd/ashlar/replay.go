@@ -17,7 +17,7 @@ import (
 
 type replayCmd struct {
 	traceArgs
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: alone with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which compacts by moving blocks when its memory is full; paged, which remaps pages instead; planned, which follows a plan of the trace, or the plan in the file SETTINGS; or direct, which asks the driver for each block."`
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: alone with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which compacts by moving blocks when its memory is full; paged, which remaps pages instead; planned, which follows a plan of the trace, or the plan in the file SETTINGS; or direct, which calls the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host, or a device that \"ashlar devices\" lists, such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real device its free memory)."`
 	Limit      limit    `placeholder:"SIZE" help:"Limit of the memory that each allocator reserves: a size, or a multiple of the lower bound, such as 1.004x."`
@@ -41,7 +41,7 @@ func (*replayCmd) Help() string {
     retries                          requests that needed the cache freed first
     ns/op                            the measured time of an operation
 
-A row that ran out of memory says how far it came. The best row is marked with *: of the rows that complete, the one that
+A row that ran out of memory shows how far it got. The best row is marked with *: of the rows that complete, the one that
 reserves the least or, with --smallest, the one that completes under the smallest limit. That limit is also printed as a
 multiple of the bound. The last row is the lower bound: the requested peak, without driver calls. A request that failed when
 it was recorded counts in the bound, with the memory in use at that moment, since a row that completes has room for it too.
@@ -57,7 +57,7 @@ few values) and, if there is a limit, garbage collection.
 not moved, because captured graphs contain their addresses. A note below the table reports the moves. SETTINGS are
 round=SIZE, page=SIZE, size=SIZE, limit=SIZE, bounce=SIZE and compact=off.
 
---allocator direct asks the driver for each block. SETTINGS are limit=SIZE and session=on, which keeps freed blocks until the
+--allocator direct calls the driver for each block. SETTINGS are limit=SIZE and session=on, which keeps freed blocks until the
 cache is emptied or a request finds no room. Arena and direct reuse memory at once that other streams still use, and wait for
 those streams. They may therefore reserve less than the requested peak, which counts memory until no stream uses it.
 
