@@ -2,21 +2,21 @@
 
 // Package cu calls NVIDIA's driver library, libcuda, without cgo: one thin method for each function that Ashlar uses.
 //
-// A Lib is a table of addresses, one for each symbol in symbols.go, looked up one by one when it is made. A symbol that
-// is not there costs nothing until its method is called: that returns a Result which says so, and maps to
-// driver.ErrUnsupported. Names are the exact exported ones, with versions (cuMemAlloc_v2); where a function has
-// several, the newest that this package's signature fits comes first.
+// A Lib is a table of addresses, one for each symbol in symbols.go, looked up one by one when it is made. The method of
+// a missing symbol returns a Result that names the symbol and maps to driver.ErrUnsupported. Names are the exact
+// exported ones, with versions (cuMemAlloc_v2); where a function has several, the newest that this package's signature
+// fits comes first.
 //
-// Calls go through purego.SyscallN. Its arguments lie in a frame from a pool and so do the cells that libcuda writes
-// its results into: frames are on Go's heap, where nothing moves, so an address of a cell stays good however the
-// goroutine's stack does, and a call allocates nothing. There are two kinds of call:
+// Calls go through purego.SyscallN. Its arguments are in a frame from a pool, as are the cells into which libcuda
+// writes results. Frames are on Go's heap and do not move, so the address of a cell stays valid when the goroutine's
+// stack moves, and a call does not allocate. There are two kinds of call:
 //
 //   - call, get and get2 take integers only. No argument may be the address of Go memory.
-//   - callWith takes addresses of Go memory too, converted in the argument list itself. Its directive uintptrescapes keeps
-//     whatever they point to on the heap until the call returns. It allocates once.
+//   - callWith takes addresses of Go memory too, converted in the argument list itself. Its directive uintptrescapes
+//     keeps the memory on the heap until the call returns. It allocates once.
 //
 // Handles and device addresses are integers: the garbage collector must not see them, and checkptr would take them for
-// stray pointers. No structure goes by value, with two exceptions that ipc_amd64.go and ipc_arm64.go explain.
+// stray pointers. No structure is passed by value, with two exceptions, which ipc_amd64.go and ipc_arm64.go explain.
 //
 // Calls that would break a capture of other code (unsafeInCaptures) are made in the relaxed mode of captures, on one
 // thread. Nothing else here knows of contexts, threads or locks: package driver/cuda sees to those. Lib is safe for
@@ -33,12 +33,12 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Handles of libcuda. Zero is none, but for Device, which is a number, and Stream.
+// Handles of libcuda. Zero is no handle, except for Device, which is a number, and Stream.
 type (
 	// A Device is a GPU, or a slice of one.
 	Device int32
 
-	// A Context is what a process has on a device: memory, streams, modules.
+	// A Context holds the resources of a process on a device: memory, streams, modules.
 	Context uintptr
 
 	// A Stream is a queue of work. Zero is the legacy default stream of the current context.
@@ -59,7 +59,7 @@ type (
 	// A GraphExec is a graph that is ready for launch.
 	GraphExec uintptr
 
-	// A MemHandle is physical memory, apart from addresses.
+	// A MemHandle is physical memory without addresses.
 	MemHandle uint64
 )
 
@@ -70,8 +70,8 @@ const (
 	PerThreadStream Stream = 2
 )
 
-// libraryNames are where libcuda may be: what the loader knows, then where containers, Debian, Fedora and Windows's
-// Linux put it.
+// libraryNames are possible names of libcuda: the loader's name first, then paths of containers, Debian, Fedora and
+// Windows Subsystem for Linux.
 var libraryNames = []string{
 	"libcuda.so.1",
 	"libcuda.so",
@@ -82,12 +82,12 @@ var libraryNames = []string{
 	"/usr/lib/wsl/lib/libcuda.so.1",
 }
 
-// A Lib is libcuda, or what stands in for it.
+// A Lib is libcuda, or its replacement in tests.
 type Lib struct {
 	functions [symbolCount]uintptr // 0: the symbol is missing
 }
 
-// Open loads libcuda. The tries tell where it was looked for.
+// Open loads libcuda. The tries list the attempted names.
 func Open() (*Lib, dl.Tries, error) {
 	library, tries, err := dl.Open(libraryNames...)
 	if err != nil {
@@ -96,7 +96,7 @@ func Open() (*Lib, dl.Tries, error) {
 	return New(library.Lookup), tries, nil
 }
 
-// New returns a Lib of the functions that lookup finds. Tests hand it functions of their own.
+// New returns a Lib of the functions that lookup finds. Tests pass functions of their own.
 func New(lookup func(symbol string) (uintptr, error)) *Lib {
 	l := &Lib{}
 	for s := range symbolCount {
@@ -110,7 +110,7 @@ func New(lookup func(symbol string) (uintptr, error)) *Lib {
 	return l
 }
 
-// Missing returns the symbols that the library lacks, but for those that callers do as well without.
+// Missing returns the symbols that the library lacks, except dispensable ones.
 func (l *Lib) Missing() []string {
 	var missing []string
 	for s := range symbolCount {
@@ -121,7 +121,7 @@ func (l *Lib) Missing() []string {
 	return missing
 }
 
-// A frame is the arguments and results of one call.
+// A frame holds the arguments and results of one call.
 type frame struct {
 	args  [16]uintptr
 	cells [2]uint64 // zero when the call starts
@@ -201,17 +201,17 @@ func (l *Lib) getAfter(s symbol, first uintptr, args ...uintptr) (uint64, Result
 
 func (f *frame) cell(i int) uintptr { return uintptr(unsafe.Pointer(&f.cells[i])) }
 
-// callWith calls s with arguments of which some are addresses of Go memory.
+// callWith calls s with arguments that may be addresses of Go memory.
 //
 //go:uintptrescapes
 func (l *Lib) callWith(s symbol, args ...uintptr) Result { return l.call(s, args...) }
 
-// text returns the C string at an address of libcuda's own.
+// text returns the C string at an address in libcuda's memory.
 func text(address uintptr) string {
 	if address == 0 {
 		return ""
 	}
-	p := *(**byte)(unsafe.Pointer(&address)) // it is C's memory, or, in tests, Go's that is kept
+	p := *(**byte)(unsafe.Pointer(&address)) // C memory or, in tests, Go memory that is kept alive
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
 		n++
@@ -231,7 +231,7 @@ func trim(b []byte) string {
 
 func missing(s symbol) Result { return Result(-1 - int32(s)) }
 
-// symbolOf returns the symbol that a Result says is missing.
+// symbolOf returns the missing symbol of a Result.
 func symbolOf(r Result) string {
 	if s := -1 - int(r); s < int(symbolCount) {
 		return names[s][0]

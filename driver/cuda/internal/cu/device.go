@@ -7,7 +7,7 @@ import "unsafe"
 // An Attribute is a property of a device (cuda.h: CUdevice_attribute).
 type Attribute int32
 
-// The attributes that Ashlar asks for.
+// The attributes that Ashlar queries.
 const (
 	MultiprocessorCount     Attribute = 16
 	L2CacheSize             Attribute = 38
@@ -19,11 +19,11 @@ const (
 	VirtualMemoryRDMA       Attribute = 110
 )
 
-// Init is cuInit. It must not be called in a process that was forked from one that called it; Go programs cannot get
-// there, since they never fork without starting another program.
+// Init calls cuInit. It must not be called in a process that was forked from one that called it. Go programs cannot do
+// that, because they never fork without starting another program.
 func (l *Lib) Init() Result { return l.call(symInit, 0) }
 
-// DriverVersion is cuDriverGetVersion: 12040 is CUDA 12.4. It works before Init.
+// DriverVersion calls cuDriverGetVersion: 12040 is CUDA 12.4. It works before Init.
 func (l *Lib) DriverVersion() (int, Result) {
 	v, r := l.get(symDriverGetVersion)
 	return int(int32(v)), r
@@ -81,8 +81,7 @@ func (l *Lib) DeviceCanAccessPeer(d, peer Device) (bool, Result) {
 	return int32(can) != 0, r
 }
 
-// PrimaryCtxRetain makes the device's primary context, or takes another hold of it. It takes 0.1 s and more the first
-// time.
+// PrimaryCtxRetain creates the device's primary context, or adds a reference to it. Creating it takes 0.1 s and more.
 func (l *Lib) PrimaryCtxRetain(d Device) (Context, Result) {
 	c, r := l.get(symPrimaryCtxRetain, uintptr(d))
 	return Context(c), r
@@ -100,10 +99,10 @@ func (l *Lib) CtxGetCurrent() (Context, Result) {
 	return Context(c), r
 }
 
-// CtxPushCurrent makes c the context of the calling thread and remembers the one before.
+// CtxPushCurrent makes c the context of the calling thread and saves the previous one.
 func (l *Lib) CtxPushCurrent(c Context) Result { return l.call(symCtxPushCurrent, uintptr(c)) }
 
-// CtxPopCurrent goes back to the context before the last CtxPushCurrent and returns the one that was current.
+// CtxPopCurrent restores the context before the last CtxPushCurrent and returns the one that was current.
 func (l *Lib) CtxPopCurrent() (Context, Result) {
 	c, r := l.get(symCtxPopCurrent)
 	return Context(c), r
@@ -115,12 +114,12 @@ func (l *Lib) StreamPriorityRange() (last, first int, r Result) {
 	return int(int32(a)), int(int32(b)), r
 }
 
-// EnablePeerAccess lets the current context reach the memory of peer.
+// EnablePeerAccess lets the current context access the memory of peer.
 func (l *Lib) EnablePeerAccess(peer Context) Result {
 	return l.call(symCtxEnablePeerAccess, uintptr(peer), 0)
 }
 
-// DisablePeerAccess takes EnablePeerAccess back.
+// DisablePeerAccess reverts EnablePeerAccess.
 func (l *Lib) DisablePeerAccess(peer Context) Result {
 	return l.call(symCtxDisablePeerAccess, uintptr(peer))
 }

@@ -19,10 +19,10 @@ const (
 	FuncMaxDynamicShared FunctionAttribute = 8 // may be set
 )
 
-// jitLogBytes is room for what the compiler of PTX has to say.
+// jitLogBytes is the size of the log buffers of the PTX compiler.
 const jitLogBytes = 16 << 10
 
-// jit is the options of one load, with the memory that their values name.
+// A jit holds the options of one load, with the memory to which their values refer.
 type jit struct {
 	options [4]int32
 	values  [4]uintptr
@@ -30,8 +30,9 @@ type jit struct {
 	errors  [jitLogBytes]byte
 }
 
-// ModuleLoad loads PTX or a cubin. It returns what the compiler said of PTX. libcuda is not told how long the image is:
-// it is given a copy with zeros behind it, which end PTX, and which it may read while it looks at the head of a stump.
+// ModuleLoad loads PTX or a cubin. It returns the messages of the PTX compiler. libcuda does not receive the length of
+// the image, so it gets a copy followed by zeros. They end PTX, and libcuda may read them when it checks the header of
+// a truncated image.
 func (l *Lib) ModuleLoad(image []byte) (m Module, info, errors string, r Result) {
 	j := new(jit)
 	image = append(bytes.Clone(image), make([]byte, 64)...)
@@ -46,7 +47,7 @@ func (l *Lib) ModuleLoad(image []byte) (m Module, info, errors string, r Result)
 	return m, trim(j.info[:]), trim(j.errors[:]), r
 }
 
-// ModuleUnload gives code up. None of its functions may be in use.
+// ModuleUnload unloads code. None of its functions may be in use.
 func (l *Lib) ModuleUnload(m Module) Result { return l.call(symModuleUnload, uintptr(m)) }
 
 // ModuleFunction finds a kernel by its name in the code: NotFound if there is none.
@@ -63,19 +64,19 @@ func (l *Lib) FuncAttribute(a FunctionAttribute, f Function) (int, Result) {
 	return int(int32(v)), r
 }
 
-// FuncSetAttribute sets one of those that may be set.
+// FuncSetAttribute sets an attribute that can be set.
 func (l *Lib) FuncSetAttribute(f Function, a FunctionAttribute, value int) Result {
 	return l.call(symFuncSetAttribute, uintptr(f), uintptr(a), uintptr(value))
 }
 
-// FuncParamCount returns how many parameters a kernel has. It came with CUDA 13.2.
+// FuncParamCount returns the number of parameters of a kernel. It exists since CUDA 13.2.
 func (l *Lib) FuncParamCount(f Function) (int, Result) {
 	n, r := l.getAfter(symFuncGetParamCount, uintptr(f))
 	return int(n), r
 }
 
-// FuncParamInfo returns where parameter i lies among the others, and its size. Past the last it is InvalidValue.
-// It came with CUDA 12.4.
+// FuncParamInfo returns the offset and the size of parameter i, or InvalidValue if there is no such parameter. It
+// exists since CUDA 12.4.
 func (l *Lib) FuncParamInfo(f Function, i int) (offset, size int64, r Result) {
 	c := frames.Get().(*frame)
 	c.cells = [2]uint64{}
@@ -87,11 +88,11 @@ func (l *Lib) FuncParamInfo(f Function, i int) (offset, size int64, r Result) {
 }
 
 // LaunchKernel queues f. Params is an array of addresses of the parameters in order (void**), or nil if there are none;
-// libcuda has read it and them when this returns. What its elements point to must be reachable through them: they are
-// unsafe.Pointer, not integers.
+// libcuda has read it and them when this returns. Its elements must be unsafe.Pointers, not integers, so that the
+// parameters stay reachable.
 func (l *Lib) LaunchKernel(f Function, grid, block [3]uint32, shared uint32, s Stream, params unsafe.Pointer) Result {
 	c := frames.Get().(*frame)
-	c.keep = params // so it is on the heap, where its address stays good
+	c.keep = params // on the heap, so that its address stays valid
 	c.args = [16]uintptr{
 		uintptr(f), uintptr(grid[0]), uintptr(grid[1]), uintptr(grid[2]),
 		uintptr(block[0]), uintptr(block[1]), uintptr(block[2]), uintptr(shared), uintptr(s), uintptr(params), 0,
@@ -114,13 +115,13 @@ func (l *Lib) GraphLaunch(e GraphExec, s Stream) Result {
 	return l.call(symGraphLaunch, uintptr(e), uintptr(s))
 }
 
-// GraphDestroy gives a template up; what was instantiated of it stays.
+// GraphDestroy destroys a graph; its executable graphs stay.
 func (l *Lib) GraphDestroy(g Graph) Result { return l.call(symGraphDestroy, uintptr(g)) }
 
-// GraphExecDestroy gives a graph up, after a launch that is under way.
+// GraphExecDestroy destroys an executable graph, after a launch in progress.
 func (l *Lib) GraphExecDestroy(e GraphExec) Result { return l.call(symGraphExecDestroy, uintptr(e)) }
 
-// GraphNodes returns how many nodes g has.
+// GraphNodes returns the number of nodes of g.
 func (l *Lib) GraphNodes(g Graph) (int, Result) {
 	f := frames.Get().(*frame)
 	f.cells[0] = 0

@@ -12,7 +12,7 @@ const (
 // A PointerAttribute is a property of an address (cuda.h: CUpointer_attribute).
 type PointerAttribute int32
 
-// The attributes that Ashlar asks for, with what they are.
+// The attributes that Ashlar queries, with their types.
 const (
 	PointerRangeStart PointerAttribute = 11 // address
 	PointerRangeSize  PointerAttribute = 12 // bytes
@@ -24,7 +24,7 @@ func (l *Lib) MemAlloc(size int64) (uint64, Result) { return l.get(symMemAlloc, 
 // MemFree frees it, after waiting for the device.
 func (l *Lib) MemFree(p uint64) Result { return l.call(symMemFree, uintptr(p)) }
 
-// MemGetInfo returns the bytes of the current context's device that are free, and all.
+// MemGetInfo returns the free and the total bytes of the current context's device.
 func (l *Lib) MemGetInfo() (free, total int64, r Result) {
 	a, b, r := l.get2(symMemGetInfo)
 	return int64(a), int64(b), r
@@ -55,7 +55,7 @@ func (l *Lib) MemHostUnregister(p uintptr) Result { return l.call(symMemHostUnre
 // An IPCHandle names an allocation or an event to other processes (cuda.h: CUipcMemHandle, CUipcEventHandle).
 type IPCHandle [8]uint64
 
-// IPCGetMemHandle returns the name of the allocation that starts at p.
+// IPCGetMemHandle returns the handle of the allocation that starts at p.
 func (l *Lib) IPCGetMemHandle(p uint64) (IPCHandle, Result) {
 	h := new(IPCHandle)
 	r := l.callWith(symIpcGetMemHandle, uintptr(unsafe.Pointer(h)), uintptr(p))
@@ -65,10 +65,10 @@ func (l *Lib) IPCGetMemHandle(p uint64) (IPCHandle, Result) {
 // ipcLazyPeerAccess is the one flag of cuIpcOpenMemHandle (cuda.h: CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
 const ipcLazyPeerAccess = 1
 
-// IPCCloseMemHandle unmaps what IPCOpenMemHandle returned.
+// IPCCloseMemHandle unmaps memory of IPCOpenMemHandle.
 func (l *Lib) IPCCloseMemHandle(p uint64) Result { return l.call(symIpcCloseMemHandle, uintptr(p)) }
 
-// IPCGetEventHandle returns the name of an event made with EventInterprocess.
+// IPCGetEventHandle returns the handle of an event made with EventInterprocess.
 func (l *Lib) IPCGetEventHandle(e Event) (IPCHandle, Result) {
 	h := new(IPCHandle)
 	r := l.callWith(symIpcGetEventHandle, uintptr(unsafe.Pointer(h)), uintptr(e))

@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Result is what a function of libcuda returns. Negative ones are this package's own: the symbol is missing.
+// A Result is the result of a function of libcuda. Negative results are defined by this package: the symbol is missing.
 type Result int32
 
-// The results that code decides by. The others have names only.
+// The results that callers distinguish. The others only have names.
 const (
 	Success               Result = 0
 	InvalidValue          Result = 1
@@ -61,8 +61,9 @@ func (r Result) Missing() string {
 	return ""
 }
 
-// Sticky says whether the context is lost for good: every later call in it fails with the same result, and only a new
-// process has the device again. (CUDA driver API, enum CUresult: "leaves the process in an inconsistent state".)
+// Sticky reports whether the context is permanently lost: every later call in it fails with the same result, and only a
+// new process can use the device again. (CUDA driver API, enum CUresult: "leaves the process in an inconsistent
+// state".)
 func (r Result) Sticky() bool {
 	switch r {
 	case 214, 220, 226, // uncorrectable ECC, uncorrectable NVLink, contained memory error
@@ -76,8 +77,8 @@ func (r Result) Sticky() bool {
 	return false
 }
 
-// Code is the error of package driver that r amounts to; nil for Success. What fits none is driver.ErrInvalid only if
-// libcuda says that the caller was wrong; anything else is an error of its own, ResultError.
+// Code returns the error of package driver for r, or nil for Success. A result without a corresponding error is
+// driver.ErrInvalid if libcuda blames the caller, and otherwise a ResultError.
 func (r Result) Code() error {
 	switch {
 	case r == Success:
@@ -112,13 +113,13 @@ func (r Result) Code() error {
 	return ResultError(r)
 }
 
-// A ResultError is a Result that fits none of package driver's errors.
+// A ResultError is a Result without a corresponding error of package driver.
 type ResultError Result
 
 func (e ResultError) Error() string { return (*Lib)(nil).Describe(Result(e)) }
 
-// Describe returns r's name, number and meaning: libcuda's own words if it has them, else this package's. It may be
-// called on nil.
+// Describe returns r's name, number and meaning, in libcuda's words if it has them, and otherwise in this package's. It
+// may be called on nil.
 func (l *Lib) Describe(r Result) string {
 	if r < 0 {
 		return "the NVIDIA driver on this machine has no function " + symbolOf(r)
@@ -153,7 +154,7 @@ func (l *Lib) errorText(s symbol, r Result) string {
 	return text(address)
 }
 
-// results are the names and meanings of the results that are met in practice, for libraries that cannot say.
+// results are the names and meanings of common results, for libraries that cannot report them.
 var results = map[Result][2]string{
 	Success:           {"CUDA_SUCCESS", "no error"},
 	InvalidValue:      {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
@@ -173,7 +174,7 @@ var results = map[Result][2]string{
 	InvalidPTX: {"CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
 	UnsupportedPTXVersion: {
 		"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-		"the PTX is of a newer version than the driver knows",
+		"the PTX is of a newer version than the driver supports",
 	},
 	OperatingSystem:       {"CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
 	InvalidHandle:         {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},

@@ -4,7 +4,7 @@ package cu
 
 import "math"
 
-// StreamNonBlocking keeps a stream from waiting for the legacy default stream, and that from waiting for it.
+// StreamNonBlocking prevents a stream and the legacy default stream from waiting for each other.
 const StreamNonBlocking uint32 = 1
 
 // Flags of EventCreate.
@@ -14,25 +14,25 @@ const (
 	EventInterprocess  uint32 = 4 // with EventDisableTiming only
 )
 
-// StreamCreate makes a stream. The priority must be in StreamPriorityRange, or is brought there.
+// StreamCreate makes a stream. A priority outside of StreamPriorityRange is changed to the nearest valid one.
 func (l *Lib) StreamCreate(flags uint32, priority int) (Stream, Result) {
 	s, r := l.get(symStreamCreate, uintptr(flags), uintptr(uint32(int32(priority))))
 	return Stream(s), r
 }
 
-// StreamDestroy returns at once: work that was queued is done all the same.
+// StreamDestroy returns at once. Queued work is still done.
 func (l *Lib) StreamDestroy(s Stream) Result { return l.call(symStreamDestroy, uintptr(s)) }
 
 // StreamSynchronize waits for all work of s.
 func (l *Lib) StreamSynchronize(s Stream) Result { return l.call(symStreamSynchronize, uintptr(s)) }
 
-// StreamWaitEvent makes later work on s start after what e last recorded. e may be recorded again or destroyed
+// StreamWaitEvent makes later work on s start after the last record of e. e may be recorded again or destroyed
 // afterwards.
 func (l *Lib) StreamWaitEvent(s Stream, e Event) Result {
 	return l.call(symStreamWaitEvent, uintptr(s), uintptr(e), 0)
 }
 
-// StreamContext returns the context that s is of.
+// StreamContext returns the context of s.
 func (l *Lib) StreamContext(s Stream) (Context, Result) {
 	c, r := l.getAfter(symStreamGetCtx, uintptr(s))
 	return Context(c), r
@@ -44,7 +44,7 @@ func (l *Lib) StreamPriority(s Stream) (int, Result) {
 	return int(int32(p)), r
 }
 
-// CaptureStatus says whether a stream captures (cuda.h: CUstreamCaptureStatus).
+// A CaptureStatus is the capture state of a stream (cuda.h: CUstreamCaptureStatus).
 type CaptureStatus int32
 
 // The states of a capture.
@@ -54,13 +54,13 @@ const (
 	CaptureBroken CaptureStatus = 2 // invalidated: it can only be ended
 )
 
-// StreamIsCapturing says whether s captures.
+// StreamIsCapturing returns the capture state of s.
 func (l *Lib) StreamIsCapturing(s Stream) (CaptureStatus, Result) {
 	c, r := l.getAfter(symStreamIsCapturing, uintptr(s))
 	return CaptureStatus(int32(c)), r
 }
 
-// CaptureMode says what else may not be done while a stream captures (cuda.h: CUstreamCaptureMode).
+// A CaptureMode determines the calls that are forbidden while a stream captures (cuda.h: CUstreamCaptureMode).
 type CaptureMode int32
 
 // The modes. CaptureRelaxed forbids nothing to other threads, and lets any thread end the capture, as goroutines need.
@@ -116,13 +116,13 @@ func (l *Lib) EventRecord(e Event, s Stream) Result {
 	return l.call(symEventRecord, uintptr(e), uintptr(s))
 }
 
-// EventQuery is Success if what the event last recorded is done, and NotReady if not.
+// EventQuery returns Success if the last recorded work is done, and otherwise NotReady.
 func (l *Lib) EventQuery(e Event) Result { return l.call(symEventQuery, uintptr(e)) }
 
-// EventSynchronize waits for what e last recorded.
+// EventSynchronize waits for the last recorded work of e.
 func (l *Lib) EventSynchronize(e Event) Result { return l.call(symEventSynchronize, uintptr(e)) }
 
-// EventDestroy gives an event up, reached or not.
+// EventDestroy destroys an event, reached or not.
 func (l *Lib) EventDestroy(e Event) Result { return l.call(symEventDestroy, uintptr(e)) }
 
 // EventElapsed returns the milliseconds between two events with timing.

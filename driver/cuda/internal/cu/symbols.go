@@ -101,7 +101,7 @@ const (
 	symbolCount
 )
 
-// names are what each symbol is exported as, the best first. Those that came after CUDA 12.0 are
+// names are the exported names of each symbol, the best first. Those added after CUDA 12.0 are
 // cuStreamGetCaptureInfo_v3 (12.3), cuFuncGetParamInfo (12.4), cuEventElapsedTime_v2 (12.8) and cuFuncGetParamCount
 // (13.2).
 var names = [symbolCount][]string{
@@ -199,7 +199,7 @@ var names = [symbolCount][]string{
 	symIpcOpenEventHandle: {"cuIpcOpenEventHandle"},
 }
 
-// dispensable are the symbols whose callers do as well without them.
+// dispensable are the symbols that callers do not need.
 var dispensable = [symbolCount]bool{symFuncGetParamCount: true, symThreadExchangeCaptureMode: true}
 
 // unsafeInCaptures are the functions that CUDA refuses, as potentially unsafe, while a stream of this thread or of any

@@ -4,7 +4,7 @@ package cu
 
 import "unsafe"
 
-// A MemProp says what memory MemCreate makes (cuda.h: CUmemAllocationProp, 32 bytes).
+// A MemProp describes the memory that MemCreate makes (cuda.h: CUmemAllocationProp, 32 bytes).
 type MemProp struct {
 	Type         int32 // 1: pinned, the only one
 	HandleTypes  int32 // 0: none; 1: a file descriptor
@@ -12,7 +12,7 @@ type MemProp struct {
 	LocationID   int32 // its ordinal
 	_            uint64
 	Compression  uint8
-	RDMA         uint8 // 1: network cards can reach it, if they are told (GPUDirect RDMA)
+	RDMA         uint8 // 1: network cards can access it (GPUDirect RDMA)
 	Usage        uint16
 	_            [4]uint8
 }
@@ -35,19 +35,19 @@ type MemAccess struct {
 // ReadWrite lets d read and write.
 func ReadWrite(d Device) MemAccess { return MemAccess{1, int32(d), 3} }
 
-// MemGranularity returns what sizes and addresses of such memory must be multiples of: the least there is.
+// MemGranularity returns the minimum granularity of sizes and addresses of such memory.
 func (l *Lib) MemGranularity(prop MemProp) (int64, Result) {
 	var g uint64
 	r := l.callWith(symMemGetAllocationGranularity, uintptr(unsafe.Pointer(&g)), uintptr(unsafe.Pointer(&prop)), 0)
 	return int64(g), r
 }
 
-// MemAddressReserve reserves addresses, aligned by align (0: as the driver likes).
+// MemAddressReserve reserves addresses, aligned to align (0: the driver chooses).
 func (l *Lib) MemAddressReserve(size, align int64) (uint64, Result) {
 	return l.get(symMemAddressReserve, uintptr(size), uintptr(align), 0, 0)
 }
 
-// MemAddressFree gives back what MemAddressReserve returned, with nothing mapped there.
+// MemAddressFree frees the addresses of MemAddressReserve, where no memory is mapped.
 func (l *Lib) MemAddressFree(p uint64, size int64) Result {
 	return l.call(symMemAddressFree, uintptr(p), uintptr(size))
 }
@@ -59,21 +59,21 @@ func (l *Lib) MemCreate(size int64, prop MemProp) (MemHandle, Result) {
 	return h, r
 }
 
-// MemRelease gives one hold up. The memory stays until it is mapped nowhere.
+// MemRelease releases one reference. The memory is freed when it is no longer mapped.
 func (l *Lib) MemRelease(h MemHandle) Result { return l.call(symMemRelease, uintptr(h)) }
 
-// MemMap puts the whole of h, size bytes, at p. It must not be accessed before MemSetAccess.
+// MemMap maps the whole of h, size bytes, at p. It must not be accessed before MemSetAccess.
 func (l *Lib) MemMap(p uint64, size int64, h MemHandle) Result {
 	return l.call(symMemMap, uintptr(p), uintptr(size), 0, uintptr(h), 0)
 }
 
-// MemUnmap unmaps whole mappings: one or several, side by side. It waits for nothing.
+// MemUnmap unmaps one or several adjacent mappings as a whole. It does not wait.
 func (l *Lib) MemUnmap(p uint64, size int64) Result {
 	return l.call(symMemUnmap, uintptr(p), uintptr(size))
 }
 
-// MemSetAccess says who may use the mapped memory at [p, p+size). It replaces what was said of those devices before,
-// and of no others.
+// MemSetAccess sets the access of devices to the mapped memory at [p, p+size). It does not change the access of other
+// devices.
 func (l *Lib) MemSetAccess(p uint64, size int64, access ...MemAccess) Result {
 	return l.callWith(symMemSetAccess, uintptr(p), uintptr(size), uintptr(unsafe.Pointer(&access[0])),
 		uintptr(len(access)))
@@ -85,7 +85,7 @@ func (l *Lib) MemExportFD(h MemHandle) (int, Result) {
 	return int(int32(fd)), r
 }
 
-// MemImportFD makes a handle of a file descriptor, which stays the caller's.
+// MemImportFD makes a handle of a file descriptor, which the caller still owns.
 func (l *Lib) MemImportFD(fd int) (MemHandle, Result) {
 	h, r := l.get(symMemImportFromShareableHandle, uintptr(fd), HandleFD)
 	return MemHandle(h), r

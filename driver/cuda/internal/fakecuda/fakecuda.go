@@ -1,28 +1,28 @@
 //go:build linux && (amd64 || arm64) && !nocuda
 
-// Package fakecuda is a libcuda made of Go functions, so that what calls CUDA's driver is tested without a GPU.
+// Package fakecuda is a libcuda of Go functions, for tests of code that calls CUDA's driver without a GPU.
 //
-// Lookup gives C addresses of the functions by their exported names, made once a process: they act on the one Machine
-// that is open. A machine is as strict as the real driver or stricter. Where CUDA leaves something undefined it fails,
-// and where work may run late it runs as late as it can.
+// Lookup returns the C addresses of the functions by their exported names. They are made once in a process and act on
+// the open Machine. A machine is at least as strict as the real driver: where CUDA leaves behaviour undefined it fails,
+// and work that may run late runs as late as possible.
 //
-// Structures. The address space is one range of the process, reserved and without memory; a sorted list of regions says
-// what lies where: a block (cuMemAlloc) or a reservation with its mappings (cuMemMap). Physical memory is a memfd for
-// each device, or one of its own where another process may see it, mapped where the driver would map it: copies are
-// copies of bytes, and one page shows at several addresses. A stream is a queue of work; a piece of work names what it
-// comes after. Events point at work.
+// Structures. The address space is one reserved range of the process. A sorted list of regions has the blocks
+// (cuMemAlloc) and reservations with their mappings (cuMemMap). Physical memory is a memfd for each device, or a
+// separate one if another process may open it, mapped where the driver would map it. So copies are copies of bytes, and
+// a page can be visible at several addresses. A stream is a queue of work items, which refer to earlier items; events
+// refer to work items.
 //
-// When work runs is the Pace: by default only once a call waits for it, and a query runs one piece after it has said
-// "not ready". Hold stops a stream until Release. The clock of the events is the sum of what work was said to cost.
+// The Pace determines when work runs: by default only when a call waits for it, and a query runs one item after it has
+// returned "not ready". Hold stops a stream until Release. The clock of the events is the sum of the costs of work.
 //
-// What a thread's current context is, and which captures it began, are kept by its kernel thread number: goroutines
-// move between threads, and a caller that forgets it is told so. A range is checked against the lists before it is
-// touched: nothing that callers do crashes the process, but an address of host memory that is not there.
+// A thread's current context and its captures are stored by its kernel thread ID, so a caller that ignores that
+// goroutines move between threads gets errors. Ranges are checked against the lists before they are accessed. So
+// callers cannot crash the process, except with an invalid address of host memory.
 //
-// Locks: one, Machine.mu. Every call holds it but while it waits for work. Work runs under it, kernels too.
+// Locks: one, Machine.mu. Every call holds it, except while it waits for work. Work, including kernels, runs under it.
 //
-// Not here: textures, managed memory, green contexts, host functions, cubins, contexts other than the primary ones, the
-// cost of anything, and races between streams (driver/sim finds them).
+// Not supported: textures, managed memory, green contexts, host functions, cubins, contexts other than primary ones,
+// costs of calls, and detection of races between streams (driver/sim does that).
 package fakecuda
 
 import (
@@ -36,40 +36,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what a Machine is like. The zero value is a machine with two linked devices of 256 MiB.
+// Options describe a Machine. The zero value is a machine with two linked devices of 256 MiB.
 type Options struct {
 	Devices     int               // how many; 0 means 2
 	Memory      int64             // bytes of each; 0 means 256 MiB
 	Addresses   int64             // bytes of the address space; 0 means 64 GiB
 	Granularity int64             // of virtual memory, in bytes; 0 means 2 MiB, and a page of the host is the least
-	Version     int32             // what cuDriverGetVersion says; 0 means 13000
+	Version     int32             // result of cuDriverGetVersion; 0 means 13000
 	Name        string            // of every device; "" means "Fake H200"
 	Unlinked    bool              // devices cannot use each other's memory
 	NoVirtual   bool              // no virtual memory
 	NoFD        bool              // pages cannot be exported as files
-	Attributes  map[int32]int32   // further device attributes, or other values of those there are
+	Attributes  map[int32]int32   // additional or changed device attributes
 	Missing     []string          // symbols that Lookup does not find
-	Init        Result            // what cuInit answers
+	Init        Result            // result of cuInit
 	Pace        Pace              // when work runs
-	Held        bool              // streams are made held: work waits for Release or Step
+	Held        bool              // new streams are held: work waits for Release or Step
 	Harsh       bool              // every call collects garbage and moves the caller's stack first
-	Kernels     map[string]Kernel // as if given to Machine.Kernel
-	Called      func(Call)        // told of each call as it returns, under the machine's lock; nil: not called
+	Kernels     map[string]Kernel // as if passed to Machine.Kernel
+	Called      func(Call)        // receives each call when it returns, under the machine's lock; may be nil
 }
 
-// A Pace says when work runs that is not held.
+// A Pace determines when work runs that is not held.
 type Pace int
 
 const (
 	// Late runs work once a call waits for it, and one piece after each query that found it not done.
 	Late Pace = iota
-	// AtOnce runs work while it is queued, as a device would that is faster than its host.
+	// AtOnce runs work when it is queued, like a device that is faster than its host.
 	AtOnce
 	// Background runs work on a goroutine of its own, at any time.
 	Background
 )
 
-// A Machine is a host with devices, as libcuda shows it. Safe for concurrent use.
+// A Machine is a host with devices, as seen through libcuda. Safe for concurrent use.
 type Machine struct {
 	opts    Options
 	missing map[string]bool
@@ -81,11 +81,11 @@ type Machine struct {
 	inited    bool
 	devices   []*device
 	threads   map[int]*thread
-	handles   map[uint64]any // whatever calls name by a handle
+	handles   map[uint64]any // objects by handle
 	base, end uint64
 	space     []*region         // sorted by address
 	host      []*pinned         // sorted by address
-	shared    map[ipcKey]*pages // with files of their own, that other processes may know
+	shared    map[ipcKey]*pages // memory with separate files, which other processes may open
 	clock     int64             // ns
 	kernels   map[string]Kernel
 	captures  []*capture
@@ -93,19 +93,19 @@ type Machine struct {
 	observed
 }
 
-// A thread is what CUDA keeps for each thread of the operating system.
+// A thread is CUDA's state of a thread of the operating system.
 type thread struct {
 	contexts []*primary // the last is current; nil stands for none
-	mode     uint32     // of captures: what this thread must not do while others capture
+	mode     uint32     // capture mode: the calls that are forbidden while other threads capture
 }
 
 // The machine that calls act on.
 var installed atomic.Pointer[Machine]
 
-// Handles are numbers that no other machine of the process gave out: a stale one is never taken for another.
+// Handles are unique in the process, so a stale handle is never mistaken for another.
 var lastHandle atomic.Uint64
 
-// New makes a machine, on which all calls act until Close. There can be one at a time: another one panics.
+// New makes a machine, on which all calls act until Close. New panics if another machine is open.
 func New(opts Options) *Machine {
 	m := &Machine{
 		opts:    opts.withDefaults(),
@@ -125,7 +125,7 @@ func New(opts Options) *Machine {
 		m.kernels[name] = k
 	}
 	if m.opts.Granularity%m.page != 0 {
-		panic(fmt.Sprintf("fakecuda: granularity %d is no multiple of the host's pages of %d", m.opts.Granularity,
+		panic(fmt.Sprintf("fakecuda: granularity %d is not a multiple of the host's pages of %d", m.opts.Granularity,
 			m.page))
 	}
 	if !installed.CompareAndSwap(nil, m) {
@@ -151,8 +151,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close ends the machine, with all that its callers have left (see Leaks), and calls that wait fail. Addresses of
-// Lookup stay good for the next machine.
+// Close ends the machine with its remaining resources (see Leaks). Waiting calls fail. Addresses of Lookup stay valid
+// for the next machine.
 func (m *Machine) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,32 +195,32 @@ func (m *Machine) Lookup(name string) (uintptr, error) {
 	return address, nil
 }
 
-// newHandle gives a number to x, by which calls name it.
+// newHandle assigns a handle to x.
 func (m *Machine) newHandle(x any) uint64 {
 	h := 0x5ca1_ab1e_0000 + 16*lastHandle.Add(1)
 	m.handles[h] = x
 	return h
 }
 
-// lookup returns what a handle names, if it is a T.
+// lookup returns the object of a handle, if it is a T.
 func lookup[T any](m *Machine, h uint64) (T, bool) {
 	x, ok := m.handles[h].(T)
 	return x, ok
 }
 
-// must takes errors that only a broken fake, or a host without memory, can cause.
+// must panics for errors that only a bug here, or a host without memory, can cause.
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("fakecuda: %v", err))
 	}
 }
 
-// pointer makes a pointer of an address that a C caller gave, or that mmap did.
+// pointer converts an address from a C caller or from mmap to a pointer.
 func pointer(address uint64) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&address))
 }
 
-// bytesAt is the memory at an address that was checked.
+// bytesAt returns the memory at a checked address.
 func bytesAt(address uint64, n int64) []byte {
 	return unsafe.Slice((*byte)(pointer(address)), n)
 }

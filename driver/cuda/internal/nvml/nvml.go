@@ -1,11 +1,11 @@
 //go:build linux && (amd64 || arm64) && !nocuda
 
-// Package nvml asks NVIDIA's management library what libcuda does not tell: how much memory of a device is free without
-// making a context on it, and which processes hold the rest.
+// Package nvml queries NVIDIA's management library for data that libcuda does not provide: the free memory of a device
+// without a context on it, and the processes that use its memory.
 //
-// Nothing depends on it. It may be missing, denied (to processes inside a slice of a GPU, or a container), or older
-// than its newest functions; then what it would have told is unknown, and every method says why. A nil Lib is one that
-// is missing. Safe for concurrent use.
+// The library is optional. It may be missing, denied (to processes inside a slice of a GPU, or a container), or too old
+// for some functions; then the data is unknown, and every method returns an error with the reason. A nil Lib is a
+// missing library. Safe for concurrent use.
 package nvml
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// ErrAbsent is why a nil Lib answers nothing.
+// ErrAbsent is the error of a nil Lib.
 var ErrAbsent = errors.New("NVML is not here")
 
-// libraryNames are where the library may be: beside libcuda, in all cases known.
+// libraryNames are possible names of the library. In all known cases it is beside libcuda.
 var libraryNames = []string{
 	"libnvidia-ml.so.1",
 	"/usr/local/nvidia/lib64/libnvidia-ml.so.1",
@@ -39,7 +39,7 @@ type Lib struct {
 	err  error
 }
 
-// Open loads the library. The tries tell where it was looked for.
+// Open loads the library. The tries list the attempted names.
 func Open() (*Lib, dl.Tries, error) {
 	library, tries, err := dl.Open(libraryNames...)
 	if err != nil {
@@ -48,13 +48,13 @@ func Open() (*Lib, dl.Tries, error) {
 	return New(library.Lookup), tries, nil
 }
 
-// New returns a Lib of the functions that lookup finds. Tests hand it functions of their own.
+// New returns a Lib of the functions that lookup finds. Tests pass functions of their own.
 func New(lookup func(symbol string) (uintptr, error)) *Lib { return &Lib{lookup: lookup} }
 
-// A Process holds memory of a device.
+// A Process is a process that uses memory of a device.
 type Process struct {
 	PID  int
-	Used int64 // bytes; -1 if NVML does not tell
+	Used int64 // bytes; -1 if NVML does not report it
 }
 
 const (
@@ -80,7 +80,7 @@ func (l *Lib) call(symbol string, args ...uintptr) (int32, error) {
 	return int32(r), nil
 }
 
-// start initialises the library, once.
+// start initialises the library once.
 func (l *Lib) start() error {
 	if l == nil {
 		return ErrAbsent
@@ -89,7 +89,7 @@ func (l *Lib) start() error {
 	return l.err
 }
 
-// Version returns the driver's version, as nvidia-smi shows it: "580.159.04".
+// Version returns the driver's version as nvidia-smi shows it: "580.159.04".
 func (l *Lib) Version() (string, error) {
 	if err := l.start(); err != nil {
 		return "", err
@@ -104,7 +104,7 @@ func (l *Lib) Version() (string, error) {
 	return "", err
 }
 
-// device returns the handle of the device with a UUID as nvidia-smi writes it.
+// device returns the handle of the device with a UUID in nvidia-smi's notation.
 func (l *Lib) device(uuid string) (uintptr, error) {
 	if err := l.start(); err != nil {
 		return 0, err
@@ -133,8 +133,8 @@ type processInfo struct {
 	gpuInstance, sub uint32
 }
 
-// Processes lists the processes that hold memory of the device for computing, this one too if it does. In a container
-// their numbers are the host's.
+// Processes lists the processes that use memory of the device for computing, including this one if it does. In a
+// container their IDs are those of the host.
 func (l *Lib) Processes(uuid string) ([]Process, error) {
 	handle, err := l.device(uuid)
 	if err != nil {
