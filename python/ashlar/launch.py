@@ -1,7 +1,9 @@
 """Runs programs with Ashlar enabled: `ashlar run CMD...` and `python -m ashlar train.py`.
 
 A program and the processes that it starts get a directory with a sitecustomize.py in PYTHONPATH, and ASHLAR_ENABLE. In
-each Python process of them, Ashlar is enabled after `import torch`; a process that does not import torch is left alone.
+each Python process of them, Ashlar is enabled when PyTorch is about to initialize CUDA. A process that does not use
+CUDA is left alone: the workers of a DataLoader, compilers, and a parent that forks processes which use CUDA, and which
+could not if the parent had loaded the library.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ ENABLE = "ASHLAR_ENABLE"  # 1: enable, or fail; try: enable, or warn
 
 RUN_HELP = """usage: ashlar run [--conf CONF] [--try] COMMAND [ARGUMENT...]
 
-Runs a command, and enables Ashlar in it and in the Python processes that it starts when they import torch.
+Runs a command. Ashlar is enabled in it and in the Python processes that it starts, when PyTorch first uses CUDA there.
 
   --conf CONF   settings, as in ASHLAR_ALLOC_CONF
   --try         if Ashlar cannot be enabled, warn and use PyTorch's own allocator, instead of an error
@@ -41,23 +43,44 @@ def requested(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(ENABLE) in ("1", "try")
 
 
-def enable_when_torch_is_imported() -> None:
-    """Enable Ashlar after `import torch`, as ASHLAR_ENABLE asks for."""
-    after_import("torch", _enable)
+def enable_with_cuda() -> None:
+    """Enable Ashlar when PyTorch initializes CUDA, as ASHLAR_ENABLE asks for."""
+    after_import("torch", _prepare_torch)
+
+
+def _prepare_torch() -> None:
+    """Have PyTorch call _enable before it initializes CUDA."""
+    import torch
+
+    from .activation import close_at_exit
+
+    close_at_exit()  # now, so that handlers of the program run before
+    initialize = getattr(torch._C, "_cuda_init", None)
+    if initialize is None:
+        return  # a PyTorch without CUDA
+    if torch.cuda.is_initialized():
+        _enable()
+        return
+
+    def enable_and_initialize() -> None:
+        _enable()
+        torch._C._cuda_init = initialize
+        initialize()
+
+    torch._C._cuda_init = enable_and_initialize  # PyTorch looks it up when it calls it
 
 
 def _enable() -> None:
     import torch
 
-    if torch.version.cuda is None or torch.cuda.device_count() == 0:
-        return  # a helper process without a GPU; a program without one gets PyTorch's own error
     from .activation import enable
 
-    enable(strict=os.environ.get(ENABLE) != "try")
+    if torch.cuda.device_count() > 0:  # else PyTorch's own error follows
+        enable(strict=os.environ.get(ENABLE) != "try")
 
 
 def set_environment(environ: MutableMapping[str, str], conf: str | None, strict: bool) -> None:
-    """Make the Python processes that inherit an environment enable Ashlar."""
+    """Make the Python processes that inherit an environment enable Ashlar with CUDA."""
     startup = str(files.STARTUP)
     others = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != startup]
     environ["PYTHONPATH"] = os.pathsep.join([startup, *others])
@@ -108,7 +131,7 @@ def _options(arguments: list[str]) -> tuple[str | None, bool, list[str]]:
 def run_program(arguments: list[str]) -> None:
     """`python -m ashlar`: run a script, or with -m a module, as __main__ of this process."""
     set_environment(os.environ, None, os.environ.get(ENABLE) != "try")
-    enable_when_torch_is_imported()
+    enable_with_cuda()
     if arguments[0] == "-m":
         if len(arguments) < 2:
             raise UsageError("-m: the module is missing")

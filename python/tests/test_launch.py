@@ -7,10 +7,15 @@ import unittest
 
 from installation import Installation
 
+# Uses CUDA, and says whether that is on Ashlar.
+PROBE = "import torch, ashlar; torch.cuda.init(); print(ashlar.is_enabled())"
+
 SCRIPT = """
 import sys
 from helper import answer
 import torch, ashlar
+assert not ashlar.is_enabled()
+torch.empty(1, device="cuda")
 print(__name__, sys.argv, answer, ashlar.is_enabled(), sys.modules["__main__"].__dict__ is globals())
 """
 
@@ -34,35 +39,60 @@ class Run(unittest.TestCase):
     def test_a_program_is_on_ashlar_without_a_change(self):
         app = application()
         result = run(app, sys.executable, "program/train.py", "--lr", "1")
-        self.assertEqual(result.stdout.strip(), "__main__ ['program/train.py', '--lr', '1'] 42 True True", result.stderr)
+        expected = "__main__ ['program/train.py', '--lr', '1'] 42 True True"
+        self.assertEqual(result.stdout.strip(), expected, result.stderr)
         self.assertEqual(app.calls()[-1], "closing")
 
     def test_children_are_too(self):
         app = application()
         (app.root / "program" / "spawn.py").write_text(
             "import multiprocessing as mp, subprocess, sys\n"
-            "def work(rank):\n    import torch, ashlar; print(rank, ashlar.is_enabled(), flush=True)\n"
+            "def work(rank):\n"
+            "    import torch, ashlar; torch.cuda.init(); print(rank, ashlar.is_enabled(), flush=True)\n"
             "if __name__ == '__main__':\n"
             "    p = mp.get_context('spawn').Process(target=work, args=(7,)); p.start(); p.join()\n"
-            "    subprocess.run([sys.executable, '-c', 'import torch, ashlar; print(8, ashlar.is_enabled())'])\n"
+            f"    subprocess.run([sys.executable, '-c', {PROBE!r}])\n"
         )
         for command in (("run", sys.executable, "program/spawn.py"), ("program/spawn.py",)):
             with self.subTest(command):
                 result = app.run("-m", "ashlar", *command)
-                self.assertEqual(result.stdout.splitlines(), ["7 True", "8 True"], result.stderr)
+                self.assertEqual(result.stdout.splitlines(), ["7 True", "True"], result.stderr)
 
-    def test_a_process_without_torch_or_without_a_gpu_is_left_alone(self):
+    def test_a_process_that_does_not_use_cuda_is_left_alone(self):
         app = application()
         result = run(app, sys.executable, "-c", "import sys; print('ctypes' in sys.modules)")
         self.assertEqual(result.stdout.strip(), "False", result.stderr)
-        for variables in ({"STUB_DEVICES": "0"}, {"STUB_TORCH_CUDA": ""}):
-            result = run(app, sys.executable, "-c", "import torch, ashlar; print(ashlar.is_enabled())", **variables)
-            self.assertEqual(result.stdout.strip(), "False", result.stderr)
+        run(app, sys.executable, "-c", "import torch")
+        result = run(app, sys.executable, "-c", "import torch", STUB_TORCH_CUDA="")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = run(app, sys.executable, "-c", "import torch; torch.cuda.init()", STUB_DEVICES="0")
+        self.assertIn("RuntimeError: No CUDA GPUs are available", result.stderr)
         self.assertEqual(app.calls(), [])
+
+    def test_a_parent_without_cuda_forks_children_with_it(self):
+        app = application()
+        result = run(
+            app, sys.executable, "-c", "import torch, ashlar, os, sys\nfor _ in range(2):\n    if os.fork() == 0:\n"
+            "        torch.cuda.init(); print(ashlar.is_enabled(), len(ashlar.stats()) > 0); sys.exit()\n"
+            "    os.wait()\n"
+            "print(ashlar.is_enabled())",
+        )  # fmt: skip
+        self.assertEqual(result.stdout.splitlines(), ["True True"] * 2 + ["False"], result.stderr)
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar", "closing"] * 2)
+
+    def test_it_is_enabled_once_and_closed_after_the_programs_handlers(self):
+        app = application()
+        result = run(
+            app, sys.executable, "-c", "import torch, ashlar, atexit\n"
+            "atexit.register(lambda: ashlar.set_limit(0) or ashlar.unpin(8))\n"
+            "init = torch._C._cuda_init\ntorch.cuda.init(); torch.cuda.init()\nprint(init is torch._C._cuda_init)",
+        )  # fmt: skip
+        self.assertEqual(result.stdout.strip(), "False", result.stderr)
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar", "unpin 8", "closing"])
 
     def test_options_set_the_settings_and_leniency(self):
         app = application()
-        code = "import torch, ashlar; print(ashlar.is_enabled())"
+        code = "import torch, ashlar; torch.cuda.init(); print(ashlar.is_enabled())"
         result = run(app, "--conf", "limit:1GiB", "--", sys.executable, "-c", code)
         self.assertEqual((result.stdout.strip(), app.calls()[0]), ("True", "init 2 limit:1GiB"), result.stderr)
         result = run(app, "--conf=colour:red", sys.executable, "-c", code)
@@ -89,7 +119,7 @@ class Run(unittest.TestCase):
         path = os.pathsep.join([str(hidden), app.environment()["PYTHONPATH"]])
         code = (
             "import sys, sitecustomize; print(sys.hidden == sitecustomize.__file__, sys.hidden, "
-            "any('startup' in p for p in sys.path)); import torch, ashlar; print(ashlar.is_enabled())"
+            "any('startup' in p for p in sys.path)); " + PROBE
         )
         result = run(app, sys.executable, "-c", code, PYTHONPATH=path)
         self.assertEqual(
@@ -99,9 +129,10 @@ class Run(unittest.TestCase):
     def test_a_python_that_has_no_ashlar_finds_the_one_that_runs_it(self):
         app = application()
         site = app.environment()["PYTHONPATH"].split(os.pathsep)[1]
-        code = f"import sys; sys.path.insert(0, {str(app.package.parent)!r}); from ashlar import command; command.main()"
+        place = str(app.package.parent)
+        code = f"import sys; sys.path.insert(0, {place!r}); from ashlar import command; command.main()"
         result = subprocess.run(
-            [sys.executable, "-c", code, "run", sys.executable, "-c", "import torch, ashlar; print(ashlar.is_enabled())"],
+            [sys.executable, "-c", code, "run", sys.executable, "-c", PROBE],
             env=app.environment(PYTHONPATH=site), cwd=app.root, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         self.assertEqual(result.stdout.strip(), "True", result.stderr)
@@ -110,7 +141,7 @@ class Run(unittest.TestCase):
         app = application()
         path = os.pathsep.join([str(app.package / "startup"), app.environment()["PYTHONPATH"]])
         self.assertEqual(
-            app.python("import torch, sys; print('ashlar' in sys.modules)", PYTHONPATH=path), "False"
+            app.python("import torch, sys; torch.cuda.init(); print('ashlar' in sys.modules)", PYTHONPATH=path), "False"
         )
 
 
@@ -162,7 +193,8 @@ class Hook(unittest.TestCase):
             "after_import('victim', lambda: print('called', sys.modules['victim'].state))\n"
             "import json, importlib.util\nimportlib.util.find_spec('victim')\nprint('so far')\n"
             "import victim, importlib; importlib.reload(victim)\n"
-            "print(sys.meta_path == before, type(victim.__loader__).__name__, victim.__spec__.origin == victim.__file__)"
+            "print(sys.meta_path == before, type(victim.__loader__).__name__,\n"
+            "      victim.__spec__.origin == victim.__file__)"
         )
         self.assertEqual(out.splitlines(), ["so far", "called ready", "True SourceFileLoader True"])
 
@@ -185,7 +217,8 @@ class Hook(unittest.TestCase):
         (app.root / "victim.py").write_text("raise ImportError('no')\n")
         out = app.python(
             "from ashlar.importhook import after_import\nafter_import('victim', lambda: print('called'))\n"
-            "for name in ('victim', 'victim', 'absent'):\n    try: __import__(name)\n    except ImportError as err: print(err)"
+            "for name in ('victim', 'victim', 'absent'):\n"
+            "    try: __import__(name)\n    except ImportError as err: print(err)"
         )
         self.assertEqual(out.splitlines(), ["no", "no", "No module named 'absent'"])
 
@@ -207,10 +240,13 @@ class Hook(unittest.TestCase):
         )
         self.assertEqual(out.splitlines(), ["called", "made"])
 
-    def test_an_error_of_enable_is_one_of_the_import(self):
-        result = run(Installation(), sys.executable, "-c", "import torch", STUB_BACKEND="pluggable")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("AshlarError: ashlar: PyTorch uses the allocator 'pluggable'", result.stderr)
+    def test_an_error_of_enable_is_one_of_each_use_of_cuda(self):
+        result = run(
+            Installation(), sys.executable, "-c", "import torch\nfor _ in range(2):\n    try: torch.cuda.init()\n"
+            "    except RuntimeError as err: print(err)",
+            STUB_BACKEND="pluggable",
+        )  # fmt: skip
+        self.assertEqual(result.stdout.count("ashlar: PyTorch uses the allocator 'pluggable'"), 2, result.stderr)
 
 
 if __name__ == "__main__":

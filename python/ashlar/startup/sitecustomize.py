@@ -24,7 +24,7 @@ def _prepare():
     _import_ashlar()
     from ashlar import launch
 
-    launch.enable_when_torch_is_imported()
+    launch.enable_with_cuda()
 
 
 def _run_hidden():

@@ -15,6 +15,15 @@ def _set_cudnn_benchmark(value):
     benchmark = value
 
 
+def _cuda_init():
+    if os.environ.get("STUB_DEVICES") == "0":
+        raise RuntimeError("No CUDA GPUs are available")
+
+
+if not os.environ.get("STUB_TORCH_CUDA", "13.0"):
+    del _cuda_init
+
+
 def _original(name):
     def function(*arguments):
         raise RuntimeError(f"the original {name} was called")

@@ -18,6 +18,14 @@ class device:
         self.type, self.index = kind, int(index) if index else None
 
 
+uint8 = "uint8"
+
+
+def empty(size, dtype=None, device=None):
+    cuda.init()
+    return Tensor()
+
+
 class UntypedStorage:
     def __init__(self, address=4096):
         self._address = address

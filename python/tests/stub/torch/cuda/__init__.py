@@ -1,6 +1,7 @@
 import os
 from types import SimpleNamespace
 
+from .. import _C
 from . import memory
 from .memory import MemPool
 
@@ -13,6 +14,16 @@ def device_count():
 
 def is_initialized():
     return initialized
+
+
+def init():
+    global initialized
+    if not initialized:
+        _C._cuda_init()
+        initialized = True
+
+
+_lazy_init = init
 
 
 def current_device():

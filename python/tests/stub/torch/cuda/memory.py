@@ -30,6 +30,8 @@ class CUDAPluggableAllocator:
 
 def change_current_allocator(allocator):
     global current
+    if os.environ.get("STUB_CANNOT_SWAP"):
+        raise RuntimeError("Can't swap an already initialized allocator")
     current = allocator
 
 
