@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import os
 import re
@@ -106,6 +107,8 @@ def lay_out(tree: Path, scratch: Path, options: argparse.Namespace) -> None:
     for name in ("include", "lib", "bin", "shims"):
         (package / name).mkdir(exist_ok=True)
     shutil.copyfile(ROOT / "cmd" / "libashlar" / "ashlar.h", package / "include" / "ashlar.h")
+    for shim in options.shim:
+        shutil.copyfile(shim, package / "shims" / full_name(shim))
     if options.library:
         shutil.copyfile(options.library, package / "lib" / "libashlar.so")
     else:
@@ -113,27 +116,38 @@ def lay_out(tree: Path, scratch: Path, options: argparse.Namespace) -> None:
     if options.command:
         shutil.copyfile(options.command, package / "bin" / "ashlar")
     else:
-        go(["-ldflags", GO_STRIP, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], cgo=False)
+        go(["-ldflags", GO_STRIP, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], CGO_ENABLED="0")
     jit.compile_hooks(package / "lib" / "ashlar_hooks.so")
-    for shim in options.shim:
-        shutil.copyfile(shim, package / "shims" / full_name(shim))
     if not options.no_shim:
         compile_shim_here(package / "shims", scratch)
 
 
-def build_library(target: Path, scratch: Path) -> None:
-    """Build libashlar.so, for old versions of glibc too."""
-    compiler = subprocess.run(["go", "env", "CC"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+def build_library(target: Path, scratch: Path, tags: str = "libashlar") -> None:
+    """Build libashlar.so, for old versions of glibc too, with the name of the build in it."""
+    compiler = output("go", "env", "CC")
     link = f"{GO_STRIP} -extldflags '{oldglibc.linker_flags(scratch, compiler)}'"
-    tags = "libashlar,netgo,osusergo"  # without the C library's resolver and user database
-    go(["-tags", tags, "-buildmode=c-shared", "-ldflags", link, "-o", str(target), "./cmd/libashlar"], cgo=True)
+    tags += ",netgo,osusergo"  # without the C library's resolver and user database
+    cflags = f"{output('go', 'env', 'CGO_CFLAGS')} '-DASHLAR_BUILD=\"{build_name()}\"'"
+    arguments = ["-tags", tags, "-buildmode=c-shared", "-ldflags", link, "-o", str(target), "./cmd/libashlar"]
+    go(arguments, CGO_ENABLED="1", CGO_CFLAGS=cflags)
     target.with_suffix(".h").unlink(missing_ok=True)  # written by cgo; ashlar.h is the interface
 
 
-def go(arguments: list[str], *, cgo: bool) -> None:
+def build_name() -> str:
+    """The commit of the checkout, or the version. At most 31 bytes, as ashlar.h says."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return output("git", "describe", "--always", "--dirty", "--abbrev=12")[:31]
+    return __version__[:31]
+
+
+def output(*command: str) -> str:
+    """The output of a command at the root of the module."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def go(arguments: list[str], **environ: str) -> None:
     """Run go build at the root of the module."""
-    environ = {**os.environ, "CGO_ENABLED": str(int(cgo))}
-    if subprocess.run([*GO_BUILD, *arguments], cwd=ROOT, env=environ).returncode != 0:
+    if subprocess.run([*GO_BUILD, *arguments], cwd=ROOT, env={**os.environ, **environ}).returncode != 0:
         raise BuildError(f"Go could not build {arguments[-1]}")
 
 

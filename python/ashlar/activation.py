@@ -91,30 +91,25 @@ def _first_activation(wanted: Settings, tier: str, strict: bool) -> Active:
 def _activate(
     torch: ModuleType, build: torchbuild.TorchBuild, wanted: Settings, tier: str, strict: bool
 ) -> Active:
-    """Install the tier, or with auto and not strict the next one."""
+    """Install the tier. With auto, and not strict, a missing shim leads to the pluggable tier."""
     if tier == "pluggable":
         return _activate_pluggable(torch, wanted)
     try:
-        return _activate_shim(torch, build, wanted, tier)
+        shim, tier_of_shim = shims.load(build, tier)
     except AshlarError as err:
         if tier != "auto":
             raise
         if strict:
             raise AshlarError(
-                f"{err.text}\nenable(tier=\"pluggable\") or the setting tier:pluggable works without a shim, but "
-                "refuses much of PyTorch: CUDA graphs, cudnn.benchmark, snapshots",
-                err.status,
-            ) from err
+                f"{err.text}\nThe setting tier:pluggable works without a shim, but refuses much of PyTorch: CUDA "
+                "graphs, cudnn.benchmark, snapshots"
+            ) from None
         result = _activate_pluggable(torch, wanted)
-        warnings.warn(f"{err}; using the pluggable tier, which refuses much of PyTorch", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{err}; using the pluggable tier, which refuses much of PyTorch", RuntimeWarning, stacklevel=5)
         return result
-
-
-def _activate_shim(torch: ModuleType, build: torchbuild.TorchBuild, wanted: Settings, tier: str) -> Active:
-    shim, tier = shims.load(build, tier)
     library = _initialized_library(torch, wanted)
     shim.install(library.table(), f"name:{wanted.name}")
-    return Active(wanted, tier, library, shim)
+    return Active(wanted, tier_of_shim, library, shim)
 
 
 def _activate_pluggable(torch: ModuleType, wanted: Settings) -> Active:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     for _ in range(options.rounds):
         for which, rows in results.items():
             rows.append(_measure(which, options.threads, options.pairs))
-    print(f"ns for torch.empty and its free, per thread; medians of {options.rounds} processes, {options.threads} threads")
+    print(f"ns for torch.empty and its free; {options.threads} threads, medians of {options.rounds} processes")
     print(f"{'bytes':>12}{'native':>12}{'ashlar':>12}")
     for i, size in enumerate(SIZES):
         native, ours = (statistics.median(row[i] for row in results[which]) for which in ("native", "ashlar"))

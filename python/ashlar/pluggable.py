@@ -59,7 +59,10 @@ def install(torch: ModuleType, library: Library, settings: Settings) -> None:
     ):
         address = ctypes.cast(getattr(hooks, "ashlar_hooks_" + function), ctypes.c_void_p).value
         getattr(inner, setter)(address)
-    torch.cuda.memory.change_current_allocator(allocator)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as err:
+        raise AshlarError(f"PyTorch does not accept another allocator: {err}") from err
     _replace_functions(torch, library)
 
 

@@ -134,6 +134,16 @@ class Command(unittest.TestCase):
         self.assertEqual(result.returncode, 5)
         self.assertTrue(result.stdout.endswith("go: doctor cuda\n"), result.stdout)
 
+    def test_bench_torch_measures_both_allocators_in_processes_of_their_own(self):
+        app = Installation()
+        result = app.run("-m", "ashlar", "bench", "torch", "--rounds", "2", "--pairs", "10", "--threads", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(lines[1].split(), ["bytes", "native", "ashlar"])
+        self.assertEqual([line.split()[0] for line in lines[2:]], ["512", "4,096", "1,048,576", "67,108,864"])
+        self.assertEqual(app.calls().count("install name:ashlar"), 2)
+        self.assertEqual(app.run("-m", "ashlar", "bench", "torch", STUB_DEVICES="0").returncode, 3)
+
     def test_without_the_go_program_the_error_says_how_to_get_it(self):
         result = Installation().run("-m", "ashlar", "replay")
         self.assertEqual(result.returncode, 3)

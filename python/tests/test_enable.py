@@ -89,8 +89,9 @@ class Enable(unittest.TestCase):
         app = Installation()
         app.python(
             "import ashlar, threading\nfrom ashlar import launch\n"
-            "launch.enable_when_torch_is_imported()\n"
-            "threads = [threading.Thread(target=f) for f in (lambda: __import__('torch'), ashlar.enable) * 4]\n"
+            "launch.enable_with_cuda()\n"
+            "calls = (lambda: __import__('torch').cuda.init(), ashlar.enable)\n"
+            "threads = [threading.Thread(target=call) for call in calls * 4]\n"
             "[t.start() for t in threads]; [t.join() for t in threads]\nassert ashlar.is_enabled()",
             STUB_SLOW_IMPORT="0.3",
         )
@@ -144,6 +145,16 @@ class Tiers(unittest.TestCase):
         self.assertIn("unfinished", result.stderr)
         self.assertIn("using the pluggable tier", result.stderr)
 
+    def test_other_failures_do_not_lead_there(self):
+        app = Installation()
+        for variables, part in (
+            ({"ASHLAR_ALLOC_CONF": "colour:red"}, "unknown setting"), ({"STUB_REFUSES": "1"}, "capture"),
+        ):  # fmt: skip
+            result = app.run("-c", "import ashlar; print(ashlar.enable(strict=False), ashlar.tier())", **variables)
+            self.assertEqual(result.stdout.strip(), "False None")
+            self.assertIn(part, result.stderr)
+            self.assertNotIn("pluggable", result.stderr)
+
     def test_an_unknown_tier_is_an_error(self):
         self.assertIn("tier can be", Installation().error("import ashlar; ashlar.enable(tier='best')"))
 
@@ -191,8 +202,8 @@ class Calls(unittest.TestCase):
     def test_limits_bound_both_allocators(self):
         out = Installation().python(
             ENABLE + "ashlar.set_limit(1 << 30); print(ashlar.get_limit('cuda:0'))\n"
-            "for call in (lambda: ashlar.set_limit(-1), lambda: ashlar.set_limit(1.5), lambda: ashlar.set_limit(1, 7)):\n"
-            "    try: call()\n"
+            "for limit in ((-1,), (1.5,), (1, 7)):\n"
+            "    try: ashlar.set_limit(*limit)\n"
             "    except ashlar.AshlarError as err: print(err)"
         ).splitlines()
         self.assertEqual(out[0], str(1 << 30))
@@ -237,7 +248,8 @@ class Fork(unittest.TestCase):
 
     def test_a_child_that_enables_for_the_first_time_may(self):
         out = Installation().python(
-            "import ashlar, os, sys\nif os.fork() == 0:\n    ashlar.enable(); print(ashlar.is_enabled()); sys.exit()\nos.wait()"
+            "import ashlar, os, sys\n"
+            "if os.fork() == 0:\n    ashlar.enable(); print(ashlar.is_enabled()); sys.exit()\nos.wait()"
         )
         self.assertEqual(out, "True")
 

@@ -8,9 +8,7 @@ import unittest
 
 from installation import Installation, site
 
-BUILD = (
-    "import time; from ashlar import jit, torchbuild; print(jit.cached_shim(torchbuild.of_files()))"
-)
+BUILD = "from ashlar import jit, torchbuild; print(jit.cached_shim(torchbuild.of_files()))"
 
 
 def compiler_that_counts(app: Installation, pause: float = 0) -> str:
@@ -40,7 +38,9 @@ class Jit(unittest.TestCase):
         app = Installation(prebuilt=False)
         environ = app.environment(CXX=compiler_that_counts(app, pause=0.3))
         processes = [
-            subprocess.Popen([sys.executable, "-c", BUILD], env=environ, cwd=app.root, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "-c", BUILD], env=environ, cwd=app.root, stdout=subprocess.PIPE, text=True
+            )
             for _ in range(5)
         ]
         results = {process.communicate(timeout=120)[0] for process in processes}
@@ -77,8 +77,9 @@ class Jit(unittest.TestCase):
         app = Installation(prebuilt=False)
         self.assertIn("no C++ compiler (g++) in PATH", app.error(BUILD, PATH="/nonexistent"))
         text = app.error(
-            BUILD.replace("of_files()", "of_module(__import__('torch'))"), STUB_TORCH_CUDA="12.8", CUDA_HOME="/nonexistent"
-        )
+            BUILD.replace("of_files()", "of_module(__import__('torch'))"),
+            STUB_TORCH_CUDA="12.8", CUDA_HOME="/nonexistent",
+        )  # fmt: skip
         self.assertIn("cuda_runtime_api.h and crt/host_defines.h of CUDA 12 not found", text)
         self.assertIn("/nonexistent/include", text)
         (app.package / "shim" / "shim.cpp").unlink()

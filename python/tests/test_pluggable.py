@@ -46,7 +46,8 @@ class Pluggable(unittest.TestCase):
 
     def test_turning_off_is_allowed(self):
         self.python(
-            ENABLE + "torch._C._cuda_record_memory_history(None)\ntorch._C._cuda_record_memory_history_legacy(False, 1)\n"
+            ENABLE + "torch._C._cuda_record_memory_history(None)\n"
+            "torch._C._cuda_record_memory_history_legacy(False, 1)\n"
             "torch.backends.cudnn.benchmark = False\ntorch._C._cuda_cudaCachingAllocator_enable(True)"
         )
 
@@ -54,8 +55,9 @@ class Pluggable(unittest.TestCase):
         out = self.python(
             ENABLE + "def benchmark(): torch.backends.cudnn.benchmark = True\n"
             "for call in (torch.cuda.MemPool, lambda: torch.cuda.CUDAGraph().capture_begin(pool=None), benchmark,\n"
-            "             torch.UntypedStorage()._share_cuda_, lambda: torch._C._cuda_cudaCachingAllocator_enable(False),\n"
-            "             lambda: torch.autograd.profiler.profile(profile_memory=True), ashlar.native_pool().__enter__):\n"
+            "             torch.UntypedStorage()._share_cuda_, ashlar.native_pool().__enter__,\n"
+            "             lambda: torch._C._cuda_cudaCachingAllocator_enable(False),\n"
+            "             lambda: torch.autograd.profiler.profile(profile_memory=True)):\n"
             "    try: call()\n    except ashlar.UnsupportedError as err: print(err)\n"
             "print(torch.autograd.profiler.profile(False).memory, torch.backends.cudnn.benchmark)"
         ).splitlines()
@@ -81,13 +83,15 @@ class Pluggable(unittest.TestCase):
     def test_fractions_are_limits_of_the_memory_of_the_device(self):
         out = self.python(
             ENABLE + "print(torch._C._cuda_getMemoryFraction(0))\ntorch._C._cuda_setMemoryFraction(0.25, 0)\n"
-            "print(ashlar.get_limit(0), torch._C._cuda_getMemoryFraction(0))\nashlar.set_limit(0)\nprint(ashlar.get_limit(0))"
+            "print(ashlar.get_limit(0), torch._C._cuda_getMemoryFraction(0))\n"
+            "ashlar.set_limit(0)\nprint(ashlar.get_limit(0))"
         )
         self.assertEqual(out.splitlines(), ["1.0", "250 0.25", "0"])
 
     def test_failures_are_exceptions_for_cxx(self):
         out = self.python(
-            ENABLE + CALLS + "ashlar.set_limit(1000, 0)\nprint(c10.stub_malloc(malloc, 2000, text, 1000), text.value.decode())\n"
+            ENABLE + CALLS + "ashlar.set_limit(1000, 0)\n"
+            "print(c10.stub_malloc(malloc, 2000, text, 1000), text.value.decode())\n"
             "print(c10.stub_malloc(malloc, 0, text, 1000))\n"
             "c10.stub_begin_pool(hooks['set_begin_allocate_to_pool'], text, 1000)\nprint(text.value.decode())"
         ).splitlines()
@@ -109,6 +113,7 @@ class Pluggable(unittest.TestCase):
         for variables, code, part in (
             ({"STUB_CUDA_INITIALIZED": "1"}, ENABLE, "before CUDA is in use"),
             ({"ASHLAR_ALLOC_CONF": "name:native"}, ENABLE, "name:native needs a shim"),
+            ({"STUB_CANNOT_SWAP": "1"}, ENABLE, "ashlar: PyTorch does not accept another allocator: Can't"),
             ({}, "import torch; torch._C.benchmark = True\n" + ENABLE, "cudnn.benchmark is True"),
         ):
             with self.subTest(part):

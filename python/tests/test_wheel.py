@@ -63,7 +63,9 @@ class Wheel(unittest.TestCase):
             for path in (PYTHON_DIR / "ashlar").rglob("*")
             if path.suffix in (".py", ".cpp", ".h") and "include" not in path.parts
         }
-        built = {"include/ashlar.h", "lib/libashlar.so", "lib/ashlar_hooks.so", "bin/ashlar", "shims/pt211-cu13-abi1.so"}
+        built = {
+            "include/ashlar.h", "lib/libashlar.so", "lib/ashlar_hooks.so", "bin/ashlar", "shims/pt211-cu13-abi1.so",
+        }  # fmt: skip
         info = {f"{self.info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "LICENSE", "entry_points.txt")}
         self.assertEqual(set(self.files), sources | {f"ashlar/{name}" for name in built} | info)
         self.assertEqual(self.files["ashlar/include/ashlar.h"], HEADER.read_bytes())
@@ -112,7 +114,7 @@ class Wheel(unittest.TestCase):
         ashlar = str(place / "bin" / "ashlar")
         out = subprocess.run([ashlar, "replay"], env=environ, capture_output=True, text=True, check=True).stdout
         self.assertEqual(out, "go: replay\n")
-        code = "import torch, ashlar; print(ashlar.tier(), ashlar.__file__)"
+        code = "import torch, ashlar; torch.cuda.init(); print(ashlar.tier(), ashlar.__file__)"
         environ["PYTHONPATH"] = str(site())
         result = subprocess.run([ashlar, "run", python, "-c", code], env=environ, capture_output=True, text=True)
         self.assertEqual(result.stdout.split()[0], "shim", result.stderr)
@@ -159,7 +161,9 @@ class Builder(unittest.TestCase):
         self.assertEqual(self.names(wheel), ["pt29-cu12-abi1.so"])
 
     def test_a_shim_that_cannot_be_identified_is_refused(self):
-        for name, part in (("shim.so", "must be named for its PyTorch"), ("pt211.so", "does not show its CUDA version")):
+        for name, part in (
+            ("shim.so", "must be named for its PyTorch"), ("pt211.so", "does not show its CUDA version"),
+        ):  # fmt: skip
             path = scratch() / name
             path.write_bytes(library().read_bytes())
             result = build("--out", str(scratch() / "none"), "--shim", str(path))
@@ -181,9 +185,10 @@ class OldGlibc(unittest.TestCase):
             "  return r == (void *)puts ? 0 : 1; }\n"
         )
         subprocess.run(["gcc", str(source), *flags, "-o", str(target)], check=True)
+        symbols = subprocess.run(["objdump", "-T", str(target)], capture_output=True, text=True).stdout
         versions = {
             line.split("(")[1].split(")")[0]
-            for line in subprocess.run(["objdump", "-T", str(target)], capture_output=True, text=True).stdout.splitlines()
+            for line in symbols.splitlines()
             if line.endswith(("pthread_create", "dlopen", "dlsym")) and "(" in line
         }
         self.assertEqual(versions, {"GLIBC_2.2.5"})
