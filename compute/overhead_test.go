@@ -5,7 +5,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
-	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -20,11 +21,7 @@ func (idle) Binary(backend.Queue, backend.BinaryOp, backend.Array, backend.Array
 
 // BenchmarkAdd is an addition and the release of its result, without the work.
 func BenchmarkAdd(b *testing.B) {
-	dev, err := host.Open(host.Options{Total: 64 << 20})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dev.Close()
+	dev := drivertest.OpenDevice(b, "host:total=64MiB")
 	a, err := caching.New(dev, caching.Default())
 	if err != nil {
 		b.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 )
 
 // Every allocator in this repository that registers a name is known with its import.
@@ -50,11 +50,7 @@ func TestDefect23_UnknownAllocatorsNameTheImport(t *testing.T) {
 		registry = before
 	})
 	dev := drivertest.OpenSim(t, 0)
-	onHost, err := host.Open(host.Options{Total: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer onHost.Close()
+	onHost := drivertest.OpenDevice(t, "host:total=1MiB")
 	add := func(name string) string {
 		return `add import _ "github.com/ashlar-go/ashlar/mem/` + name + `"; this program has: none`
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -45,15 +45,7 @@ func placeOn(t *testing.T, dev driver.Device, change ...func(*tensor.Config)) *t
 // hostPlace returns a place on the host.
 func hostPlace(t *testing.T, change ...func(*tensor.Config)) *tensor.Place {
 	t.Helper()
-	dev, err := host.Open(host.Options{Total: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	dev := drivertest.OpenDevice(t, "host:total=64MiB")
 	return placeOn(t, dev, change...)
 }
 
@@ -424,10 +416,7 @@ func TestReadOfWhatIsDropped(t *testing.T) {
 func TestForeignMemoryIsDeletedWithItsStreams(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	p := placeOn(t, dev)
-	ptr, err := dev.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptr := drivertest.Alloc(t, dev, 4096)
 	second, third := drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
 	var told [][]driver.Stream
 	s, err := tensor.FromPointer(p.On(second), ptr, 4096, func(used ...driver.Stream) { told = append(told, used) })

@@ -66,10 +66,7 @@ func TestPrintOfWhatCannotBeRead(t *testing.T) {
 
 	d := drivertest.OpenSim(t, 0)
 	p := printPlace(d, nil)
-	ptr, err := d.Alloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptr := drivertest.Alloc(t, d, 8)
 	v = printAt(t, p, ptr, dtype.Float32, []int{2}, nil)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -112,10 +109,7 @@ func (d cudaLike) Info() driver.Info {
 
 func TestPrintNamesTheDevice(t *testing.T) {
 	d := drivertest.OpenSim(t, 0)
-	ptr, err := d.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptr := drivertest.Alloc(t, d, 64)
 	if err := d.DefaultStream().CopyIn(ptr, bytesOf([]int32{1, -2, 3, 4})); err != nil {
 		t.Fatal(err)
 	}

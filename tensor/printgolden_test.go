@@ -10,7 +10,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -22,11 +23,7 @@ func printPlace(d driver.Device, s driver.Stream) *Place {
 
 // printHost is printPlace of the host.
 func printHost(t testing.TB) *Place {
-	d, err := host.Open(host.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := drivertest.OpenDevice(t, "host")
 	return printPlace(d, nil)
 }
 

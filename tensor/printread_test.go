@@ -27,10 +27,7 @@ func (c *counting) CopyOut(dst []byte, src driver.Pointer) error {
 func TestPrintReadsLittle(t *testing.T) {
 	d := drivertest.OpenSim(t, 0)
 	const size = 4 << 30
-	ptr, err := d.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptr := drivertest.Alloc(t, d, size)
 	if err := d.DefaultStream().Fill(ptr, 0, size); err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +74,7 @@ func TestPrintReadsLittle(t *testing.T) {
 func TestPrintWaitsForTheLastWrite(t *testing.T) {
 	d := sim.New(sim.Options{Completion: sim.OnDemand})
 	defer d.Close()
-	ptr, err := d.Alloc(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptr := drivertest.Alloc(t, d, 4)
 	other := drivertest.NewStream(t, d)
 	v := printAt(t, printPlace(d, nil), ptr, dtype.Uint8, []int{4}, nil)
 	if err := v.Use(other, true); err != nil {
@@ -93,12 +87,8 @@ func TestPrintWaitsForTheLastWrite(t *testing.T) {
 
 	p := printHost(t)
 	const size = 1 << 16
-	if ptr, err = p.Device().Alloc(size); err != nil {
-		t.Fatal(err)
-	}
-	if other, err = p.Device().NewStream(driver.StreamOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	ptr = drivertest.Alloc(t, p.Device(), size)
+	other = drivertest.NewStream(t, p.Device())
 	v = printAt(t, p, ptr, dtype.Uint8, []int{size}, nil)
 	if err := v.Use(other, true); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -270,15 +270,7 @@ func TestSpansOfACapture(t *testing.T) {
 // hostDevice is real memory, goroutines and a real clock.
 func hostDevice(t *testing.T) (driver.Device, driver.Stream) {
 	t.Helper()
-	d, err := host.Open(host.Options{Total: 1 << 24})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := drivertest.OpenDevice(t, "host:total=16MiB")
 	s := drivertest.NewStream(t, d)
 	return d, s
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/compute/backendtest"
 	"github.com/ashlar-go/ashlar/compute/cuda"
-	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -32,15 +32,7 @@ func options() cuda.Options {
 // openRig opens the GPU, on the default stream and a caching allocator.
 func openRig(t testing.TB, o cuda.Options) backendtest.Rig {
 	t.Helper()
-	dev, err := driver.Open("cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Errorf("closing the device: %v", err)
-		}
-	})
+	dev := drivertest.OpenDevice(t, "cuda:0")
 	a, err := caching.New(dev, caching.Default())
 	if err != nil {
 		t.Fatal(err)

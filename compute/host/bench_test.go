@@ -31,10 +31,7 @@ func (b *bench) array(d dtype.DType, shape ...int) backend.Array {
 		strides[i] = int(size) / d.Size()
 		size *= int64(shape[i])
 	}
-	p, err := b.dev.Alloc(size)
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := drivertest.Alloc(b, b.dev, size)
 	bytes, err := b.dev.Visible().Bytes(p, size)
 	if err != nil {
 		b.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	hostdriver "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ebitengine/purego"
 	gonumblas "gonum.org/v1/gonum/blas"
@@ -62,11 +62,7 @@ func BenchmarkMatMul256(b *testing.B)  { benchmarkMatMul(b, 256) }
 func BenchmarkMatMul1024(b *testing.B) { benchmarkMatMul(b, 1024) }
 
 func benchmarkMatMul(b *testing.B, n int) {
-	dev, err := hostdriver.Open(hostdriver.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dev.Close()
+	dev := drivertest.OpenDevice(b, "host")
 	stream := drivertest.NewStream(b, dev)
 	r := rand.New(rand.NewPCG(1, 2))
 	dst, x, y, of := matrices(r, n)
@@ -141,11 +137,7 @@ func benchmarkMatMul(b *testing.B, n int) {
 // BenchmarkMatMulVector measures products with a vector, in bytes of the matrix.
 func BenchmarkMatMulVector(b *testing.B) {
 	const n = 4096
-	dev, err := hostdriver.Open(hostdriver.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dev.Close()
+	dev := drivertest.OpenDevice(b, "host")
 	stream := drivertest.NewStream(b, dev)
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.Int32} {
 		array := func(rows, cols, rs, cs int) backend.Array {

@@ -11,17 +11,13 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	hostdriver "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
 // both runs f with a backend that may call OpenBLAS and with one that may not.
 func both(t *testing.T, f func(t *testing.T, multiply func(dst, a, b backend.Array))) {
-	dev, err := hostdriver.Open(hostdriver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
+	dev := drivertest.OpenDevice(t, "host")
 	stream := drivertest.NewStream(t, dev)
 	for name, options := range map[string]Options{"openblas": {}, "own": {NoBLAS: true}, "own, 3 processors": {NoBLAS: true, Procs: 3}} {
 		host := New(dev, options)

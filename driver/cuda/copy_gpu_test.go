@@ -20,8 +20,7 @@ func BenchmarkCopy(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
 	s := drivertest.NewStream(b, d)
 	const most = 1 << 30
-	p, err := d.Alloc(most)
-	testkit.Must(b, err)
+	p := drivertest.Alloc(b, d, most)
 	locked, err := d.Pinned().AllocHost(most)
 	testkit.Must(b, err)
 	ordinary := make([]byte, most)
@@ -63,8 +62,7 @@ func BenchmarkCopy(b *testing.B) {
 func BenchmarkCopyInOnly(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
 	s := drivertest.NewStream(b, d)
-	p, err := d.Alloc(64 << 20)
-	testkit.Must(b, err)
+	p := drivertest.Alloc(b, d, 64<<20)
 	direct := newDirectCopier(b)
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20} {
 		src := drivertest.Noise(1, size)

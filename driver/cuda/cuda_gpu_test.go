@@ -53,8 +53,7 @@ func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
 	const size = 8 << 30
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, size)
 	for range 50 { // about 2 ms each on an H200
 		testkit.Must(t, s.Fill(p, 1, size))
 	}
@@ -124,8 +123,7 @@ func TestGPUManyGoroutines(t *testing.T) {
 func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4096)
 	if n := testing.AllocsPerRun(200, func() {
 		testkit.Must(t, s.Fill(p, 1, 2048))
 		testkit.Must(t, s.Copy(p+2048, p, 2048))
@@ -143,8 +141,7 @@ func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 func BenchmarkGPUCalls(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
 	s := drivertest.NewStream(b, d)
-	p, err := d.Alloc(64 << 20)
-	testkit.Must(b, err)
+	p := drivertest.Alloc(b, d, 64<<20)
 	vm, g := d.VirtualMemory(), d.Info().Granularity
 	at, err := vm.Reserve(64 * g)
 	testkit.Must(b, err)

@@ -64,8 +64,7 @@ func newTestStream(t testing.TB, d *device) *stream {
 
 func alloc(t testing.TB, d *device, size int64) driver.Pointer {
 	t.Helper()
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, size)
 	return p
 }
 

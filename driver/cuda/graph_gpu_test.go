@@ -20,8 +20,7 @@ func TestGPUGraph(t *testing.T) {
 	a := drivertest.NewStream(t, d)
 	b := drivertest.NewStream(t, d)
 	const n = 10_000
-	p, err := d.Alloc(8 * n)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 8*n)
 	q := p + 4*n
 	f, graphs := gpuFunction(t, d, "fill"), d.Graphs()
 	for range 3 { // capture, close, capture again
@@ -118,8 +117,7 @@ func TestGPUGraphUnjoined(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	a := drivertest.NewStream(t, d)
 	b := drivertest.NewStream(t, d)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4096)
 	testkit.Must(t, d.Graphs().Begin(a))
 	fork, err := a.Mark()
 	testkit.Must(t, err)

@@ -67,9 +67,8 @@ func TestTheCollectorFreesNothing(t *testing.T) {
 func abandon(t *testing.T, d driver.Device) {
 	t.Helper()
 	s := drivertest.NewStream(t, d)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
-	_, err = d.Timing().Stamp(s)
+	p := drivertest.Alloc(t, d, 4096)
+	_, err := d.Timing().Stamp(s)
 	testkit.Must(t, err)
 	_, err = d.Pinned().AllocHost(4096)
 	testkit.Must(t, err)

@@ -120,8 +120,7 @@ func TestGPULaunch(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
 	const n = 1_000_003
-	p, err := d.Alloc(4*n + 4)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4*n+4)
 	testkit.Must(t, s.Fill(p, 0x5a, 4*n+4))
 	f := gpuFunction(t, d, "fill")
 	if got, want := f.Limits().Params, []int{8, 4, 4, 4}; got != nil && !slices.Equal(got, want) {
@@ -142,8 +141,7 @@ func TestGPULaunch(t *testing.T) {
 func TestGPULaunchArguments(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
-	p, err := d.Alloc(64)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 64)
 	testkit.Must(t, s.Fill(p, 0, 64))
 	three := []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}
 	args := []driver.Arg{
@@ -166,8 +164,7 @@ func TestGPULaunchArguments(t *testing.T) {
 func TestGPULaunchShared(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
-	p, err := d.Alloc(4)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4)
 	f := gpuFunction(t, d, "last")
 	limit := f.Limits().DynamicShared
 	for _, shared := range []int64{64, 48 << 10, limit} {
@@ -181,7 +178,7 @@ func TestGPULaunchShared(t *testing.T) {
 			t.Errorf("%d bytes of shared memory: the last word came back as %d", shared, v)
 		}
 	}
-	err = d.Kernels().Launch(s, driver.Kernel{
+	err := d.Kernels().Launch(s, driver.Kernel{
 		Name: "last", Code: f, Shared: limit + 1, Args: []driver.Arg{driver.PointerArg(p), driver.Uint32Arg(0)},
 	})
 	if !errors.Is(err, driver.ErrInvalid) {
@@ -192,8 +189,7 @@ func TestGPULaunchShared(t *testing.T) {
 func TestGPULaunchRefused(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4096)
 	f := gpuFunction(t, d, "fill")
 	for what, change := range map[string]func(*driver.Kernel){
 		"too many threads":  func(k *driver.Kernel) { k.Block = [3]uint32{2048} },
@@ -206,7 +202,7 @@ func TestGPULaunchRefused(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
-	_, err = d.Kernels().Load([]byte(strings.Replace(ptx, "mad.lo.s32", "mad.lo.nonsense", 1)))
+	_, err := d.Kernels().Load([]byte(strings.Replace(ptx, "mad.lo.s32", "mad.lo.nonsense", 1)))
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("Load of broken code: %v, want ErrInvalid with the compiler's words", err)
 	}
@@ -258,8 +254,7 @@ func TestGPULaunchesAtOnce(t *testing.T) {
 func BenchmarkGPULaunch(b *testing.B) {
 	d := drivertest.OpenDevice(b, "cuda:0")
 	s := drivertest.NewStream(b, d)
-	p, err := d.Alloc(4096)
-	testkit.Must(b, err)
+	p := drivertest.Alloc(b, d, 4096)
 	k, kernels := fillKernel(gpuFunction(b, d, "fill"), p, 1, 1, 1), d.Kernels()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -35,8 +35,7 @@ func TestGPUCopies(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
 	const room = 72 << 20
-	p, err := d.Alloc(room)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, room)
 	for _, size := range []int{
 		1, 3, 4095, 64 << 10, 64<<10 + 1, 128<<10 - 1, 1<<20 + 13, 2 << 20, 4<<20 - 1, 4<<20 + 1, 9<<20 + 5, 64<<20 + 7,
 	} {
@@ -67,8 +66,7 @@ func TestGPUCopies(t *testing.T) {
 func TestGPUCopyGibibyte(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	const size = 1 << 30
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, size)
 	s := d.DefaultStream()
 	src := drivertest.Noise(1, size)
 	testkit.Must(t, s.CopyIn(p, src))
@@ -120,8 +118,7 @@ func TestGPUCopyOrder(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
 	const size = 16 << 20
-	p, err := d.Alloc(2 * size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 2*size)
 	q := p + size
 	src := drivertest.Noise(3, size)
 	for i := range 5 {

@@ -17,8 +17,7 @@ func TestGPUTiming(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s := drivertest.NewStream(t, d)
 	const size = 1 << 30
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, size)
 	testkit.Must(t, s.Fill(p, 0, size))
 	testkit.Must(t, s.Sync(context.Background()))
 	clock := d.Timing()

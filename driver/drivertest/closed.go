@@ -12,7 +12,7 @@ import (
 func testCloseAbilities(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	late := map[string]func() error{}
 
 	if pinned := d.Pinned(); pinned != nil {

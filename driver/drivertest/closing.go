@@ -69,7 +69,7 @@ func testStreamClosing(t *testing.T, open openFunc) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			next := d.DefaultStream()
-			p := mustAlloc(t, d, closingSize)
+			p := Alloc(t, d, closingSize)
 			for round := range byte(3) {
 				s, m := busyStream(t, d, p)
 				closed := make(chan error, 1)
@@ -92,7 +92,7 @@ func testStreamClosing(t *testing.T, open openFunc) {
 func testMarksWhileClosing(t *testing.T, open openFunc) {
 	d := open(t)
 	next := d.DefaultStream()
-	p := mustAlloc(t, d, closingSize)
+	p := Alloc(t, d, closingSize)
 	for range 6 {
 		s, m := busyStream(t, d, p)
 		want := bytes.Repeat([]byte{100 + closingFills - 1}, closingSize)
@@ -125,7 +125,7 @@ func testDeviceClosing(t *testing.T, open openFunc) {
 	for name := range callsThatReportClosing(open(t), nil, nil) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
-			p := mustAlloc(t, d, closingSize)
+			p := Alloc(t, d, closingSize)
 			s, m := busyStream(t, d, p)
 			ask := callsThatReportClosing(d, s, d.DefaultStream())[name]
 			closed := make(chan error, 1)

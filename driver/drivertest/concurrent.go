@@ -95,7 +95,7 @@ func testConcurrentStream(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
 	const goroutines, size = 8, 4096
-	p := mustAlloc(t, d, goroutines*size)
+	p := Alloc(t, d, goroutines*size)
 	parallel(t, goroutines, func(g int) error {
 		mine := p + driver.Pointer(g*size)
 		for round := range 20 {

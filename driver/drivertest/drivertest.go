@@ -176,7 +176,7 @@ func testProcesses(t *testing.T, open openFunc) {
 func testClose(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	testkit.Must(t, s.Fill(p, 1, 4096))
 	vm, kernels, def, info := d.VirtualMemory(), d.Kernels(), d.DefaultStream(), d.Info()
 	m, err := s.Mark()

@@ -32,7 +32,7 @@ func openCapturer(t *testing.T, open openFunc) *capturer {
 	for _, s := range []*driver.Stream{&k.a, &k.b, &k.c} {
 		*s = NewStream(t, d)
 	}
-	k.p = mustAlloc(t, d, cells*cellSize)
+	k.p = Alloc(t, d, cells*cellSize)
 	k.reset()
 	return k
 }
@@ -234,7 +234,7 @@ func testGraphInFlight(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	big := mustAlloc(t, k.d, 1<<20)
+	big := Alloc(t, k.d, 1<<20)
 	g := k.capture(3, func() {
 		testkit.Must(t, k.a.Fill(big, 5, 1<<20))
 		testkit.Must(t, k.a.Copy(k.p, big, cellSize))

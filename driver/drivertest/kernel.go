@@ -61,8 +61,8 @@ func testKernels(t *testing.T, open openFunc) {
 	a := NewStream(t, d)
 	b := NewStream(t, d)
 	const size = 3001
-	p := mustAlloc(t, d, size)
-	q := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
+	q := Alloc(t, d, size)
 
 	// Kernels run in order with other work of their stream, and after marks of others.
 	testkit.Must(t, a.Fill(p, 0, size))

@@ -17,7 +17,7 @@ func testAlloc(t *testing.T, open openFunc) {
 	align := uint64(d.Info().Alignment)
 	var blocks []driver.Range
 	for _, size := range []int64{1, 2, 3, 255, 256, 257, 511, 512, 513, 4095, 4096, 4097, 65536, 1<<20 - 1, 1 << 20} {
-		p := mustAlloc(t, d, size)
+		p := Alloc(t, d, size)
 		if p == 0 || uint64(p)%align != 0 {
 			t.Errorf("Alloc(%d) is %#x: want a multiple of %d that is not 0", size, p, align)
 		}
@@ -51,10 +51,10 @@ func testAlloc(t *testing.T, open openFunc) {
 func testAllocMisuse(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
-	p := mustAlloc(t, d, 8192)
+	p := Alloc(t, d, 8192)
 	want := Noise(1, 8192)
 	testkit.Must(t, s.CopyIn(p, want))
-	q := mustAlloc(t, d, 4096)
+	q := Alloc(t, d, 4096)
 	testkit.Must(t, d.Free(q))
 
 	WantErr(t, "Free of what was freed", d.Free(q), driver.ErrInvalid)
@@ -66,7 +66,7 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	wantBytes(t, s, p, want)
 	testkit.Must(t, d.Free(p))
 	WantErr(t, "Free twice", d.Free(p), driver.ErrInvalid)
-	p = mustAlloc(t, d, 8192)
+	p = Alloc(t, d, 8192)
 	testkit.Must(t, d.Free(p))
 }
 
@@ -74,7 +74,7 @@ func testExhaustion(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	total := d.Info().TotalMemory
-	keep := mustAlloc(t, d, 4096)
+	keep := Alloc(t, d, 4096)
 	want := Noise(2, 4096)
 	testkit.Must(t, s.CopyIn(keep, want))
 
@@ -105,7 +105,7 @@ func testExhaustion(t *testing.T, open openFunc) {
 			testkit.Must(t, d.Free(p))
 		}
 	}
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	testkit.Must(t, s.Copy(p, keep, 4096))
 	wantBytes(t, s, p, want)
 	testkit.Must(t, d.Free(p))
@@ -126,7 +126,7 @@ func testAvailable(t *testing.T, open openFunc) {
 	}
 	before, total, err := d.Available()
 	testkit.Must(t, err)
-	p := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
 	expect("after Alloc", 0, before-size)
 	low, _, err := d.Available()
 	testkit.Must(t, err)
@@ -161,18 +161,11 @@ func testAvailable(t *testing.T, open openFunc) {
 	testkit.Must(t, vm.Release(addr, 2*size))
 }
 
-func mustAlloc(t testing.TB, d driver.Device, size int64) driver.Pointer {
-	t.Helper()
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
-	return p
-}
-
 func testCopyInCopyOut(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	p := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
 	model := Noise(3, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
@@ -190,8 +183,8 @@ func testCopy(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	a := mustAlloc(t, d, size)
-	b := mustAlloc(t, d, size)
+	a := Alloc(t, d, size)
+	b := Alloc(t, d, size)
 	from, to := Noise(4, size), Noise(5, size)
 	testkit.Must(t, s.CopyIn(a, from))
 	testkit.Must(t, s.CopyIn(b, to))
@@ -219,7 +212,7 @@ func testCopyOverlap(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
 	const size, n = 1 << 16, 1 << 12
-	p := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
 	model := Noise(7, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	middle := p + size/2
@@ -261,7 +254,7 @@ func testFill(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	p := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
 	model := Noise(6, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {

@@ -46,3 +46,11 @@ func NewStream(t testing.TB, d driver.Device) driver.Stream {
 	testkit.Must(t, err)
 	return s
 }
+
+// Alloc allocates device memory, in bytes. It ends the test if the device fails.
+func Alloc(t testing.TB, d driver.Device, size int64) driver.Pointer {
+	t.Helper()
+	p, err := d.Alloc(size)
+	testkit.Must(t, err)
+	return p
+}

@@ -54,8 +54,8 @@ func linked(t testing.TB, a, b driver.Device) bool {
 // testCopyPeer copies in all directions, from streams of either end, with nothing enabled.
 func testCopyPeer(t *testing.T, a, b driver.Device) {
 	const size = 100_001
-	pa := mustAlloc(t, a, 2*size)
-	pb := mustAlloc(t, b, 2*size)
+	pa := Alloc(t, a, 2*size)
+	pb := Alloc(t, b, 2*size)
 	for i, on := range []driver.Device{a, b} {
 		s := NewStream(t, on)
 		peers := on.Peers()
@@ -92,14 +92,14 @@ func testCopyPeer(t *testing.T, a, b driver.Device) {
 // testEnablePeer uses what the other device allocated before and after, as if it were one's own.
 func testEnablePeer(t *testing.T, a, b driver.Device) {
 	const size = 10_000
-	before := mustAlloc(t, b, size)
+	before := Alloc(t, b, size)
 	if !linked(t, a, b) {
 		testkit.Must(t, b.Free(before))
 		return
 	}
 	testkit.Must(t, a.Peers().Enable(b)) // twice is as good
-	after := mustAlloc(t, b, size)
-	p := mustAlloc(t, a, size)
+	after := Alloc(t, b, size)
+	p := Alloc(t, a, size)
 	s := a.DefaultStream()
 	for i, theirs := range []driver.Pointer{before, after} {
 		want := Noise(uint64(310+i), size)
@@ -154,7 +154,7 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 	} else {
 		testkit.Must(t, a.Peers().Share(p, size, b)) // twice is as good
 		s := b.DefaultStream()
-		mine := mustAlloc(t, b, 4096)
+		mine := Alloc(t, b, 4096)
 		want := Noise(320, 4096)
 		testkit.Must(t, s.CopyIn(mine, want))
 		across := p + driver.Pointer(size-2048)
@@ -175,8 +175,8 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 }
 
 func testPeerMisuse(t *testing.T, a, b driver.Device) {
-	pa := mustAlloc(t, a, 4096)
-	pb := mustAlloc(t, b, 4096)
+	pa := Alloc(t, a, 4096)
+	pb := Alloc(t, b, 4096)
 	s, peers := a.DefaultStream(), a.Peers()
 	want := Noise(330, 4096)
 	testkit.Must(t, b.DefaultStream().CopyIn(pb, want))

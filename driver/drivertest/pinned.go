@@ -34,7 +34,7 @@ func testPinned(t *testing.T, open openFunc) {
 		if p.IsPinned(make([]byte, size)) {
 			t.Errorf("%d bytes of Go's are page-locked", size)
 		}
-		block := mustAlloc(t, d, size)
+		block := Alloc(t, d, size)
 		want := Noise(uint64(200+i), int(size))
 		copy(src, want)
 		testkit.Must(t, p.CopyInAsync(s, block, src))
@@ -68,7 +68,7 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 	a := NewStream(t, d)
 	b := NewStream(t, d)
 	const size, rounds = 5001, 20
-	block := mustAlloc(t, d, 2*size)
+	block := Alloc(t, d, 2*size)
 	src, dst := mustPin(t, p, size), mustPin(t, p, rounds*size)
 	want := Noise(9, size)
 	copy(src, want)
@@ -121,7 +121,7 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 		return
 	}
 	s := d.DefaultStream()
-	block := mustAlloc(t, d, 4096)
+	block := Alloc(t, d, 4096)
 	want := Noise(10, 4096)
 	testkit.Must(t, s.CopyIn(block, want))
 	b, heap, theirs := mustPin(t, p, 4096), make([]byte, 4096), mustPin(t, foreign.Pinned(), 4096)
@@ -172,7 +172,7 @@ func testRegistered(t *testing.T, open openFunc) {
 	}
 	s := NewStream(t, d)
 	b := outside[1<<16 : 2<<16]
-	block := mustAlloc(t, d, 1<<16)
+	block := Alloc(t, d, 1<<16)
 	for range 2 { // what was given back can be registered again
 		if p.IsPinned(b) {
 			t.Fatal("memory is page-locked before Register")

@@ -63,7 +63,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 	if sharing == nil {
 		return
 	}
-	block := mustAlloc(t, d, 4096)
+	block := Alloc(t, d, 4096)
 	want := Noise(12, 4096)
 	testkit.Must(t, d.DefaultStream().CopyIn(block, want))
 	handle, err := sharing.Export(block)

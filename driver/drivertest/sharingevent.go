@@ -24,7 +24,7 @@ func testSharedEvents(t *testing.T, open openFunc) {
 	testkit.Must(t, err)
 	a := NewStream(t, d)
 	b := NewStream(t, d)
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	wantReached := func(when string) {
 		t.Helper()
 		if ok, err := e.Reached(); err != nil || !ok {

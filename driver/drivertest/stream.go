@@ -14,8 +14,8 @@ func testStreamOrder(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
 	const size, n = 10_000, 200
-	a := mustAlloc(t, d, size)
-	b := mustAlloc(t, d, size)
+	a := Alloc(t, d, size)
+	b := Alloc(t, d, size)
 	for i := range n {
 		testkit.Must(t, s.Fill(a, byte(i), size))
 		testkit.Must(t, s.Copy(b, a, size))
@@ -37,7 +37,7 @@ func testStreams(t *testing.T, open openFunc) {
 		t.Errorf("the default stream has the number %d, want 0", def.ID())
 	}
 	testkit.Must(t, def.Close()) // does nothing
-	p := mustAlloc(t, d, 64)
+	p := Alloc(t, d, 64)
 	testkit.Must(t, def.Fill(p, 3, 64))
 	wantBytes(t, d.DefaultStream(), p, bytes.Repeat([]byte{3}, 64))
 
@@ -70,7 +70,7 @@ func testStreams(t *testing.T, open openFunc) {
 func testMarks(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	isReached := func(m driver.Mark) bool {
 		t.Helper()
 		ok, err := s.Reached(m)
@@ -125,7 +125,7 @@ func testMarks(t *testing.T, open openFunc) {
 func testManyMarks(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
-	p := mustAlloc(t, d, 64)
+	p := Alloc(t, d, 64)
 	idle := mustMark(t, s)
 	for range 10 {
 		again := mustMark(t, s)
@@ -168,7 +168,7 @@ func testWaitFor(t *testing.T, open openFunc) {
 		testkit.Must(t, err)
 	}
 	ring = append(ring, d.DefaultStream())
-	p := mustAlloc(t, d, 2*size)
+	p := Alloc(t, d, 2*size)
 	model := Noise(7, 2*size)
 	testkit.Must(t, ring[0].CopyIn(p, model))
 
@@ -218,7 +218,7 @@ func testSyncContext(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
 	testkit.Must(t, s.Sync(context.Background())) // of an empty stream
-	p := mustAlloc(t, d, 1<<20)
+	p := Alloc(t, d, 1<<20)
 	for range 20 {
 		testkit.Must(t, s.Fill(p, 9, 1<<20))
 	}
@@ -240,7 +240,7 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 	d, foreign := open(t), open(t)
 	s := d.DefaultStream()
 	other := foreign.DefaultStream()
-	p := mustAlloc(t, d, 4096)
+	p := Alloc(t, d, 4096)
 	want := Noise(8, 4096)
 	testkit.Must(t, s.CopyIn(p, want))
 
@@ -263,7 +263,7 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 func testStreamClose(t *testing.T, open openFunc) {
 	d := open(t)
 	s := NewStream(t, d)
-	p := mustAlloc(t, d, 1<<20)
+	p := Alloc(t, d, 1<<20)
 	for i := range 20 {
 		testkit.Must(t, s.Fill(p, byte(i), 1<<20))
 	}

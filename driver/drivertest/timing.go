@@ -29,7 +29,7 @@ func testTiming(t *testing.T, open openFunc) {
 	a := NewStream(t, d)
 	b := NewStream(t, d)
 	const size = 1 << 20
-	p := mustAlloc(t, d, size)
+	p := Alloc(t, d, size)
 	elapsed := func(from, to driver.Stamp) time.Duration {
 		t.Helper()
 		span, err := c.Elapsed(from, to)

@@ -218,6 +218,6 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 			testkit.Must(t, v.Drop(page))
 		}
 	}
-	block := mustAlloc(t, v.d, total/2)
+	block := Alloc(t, v.d, total/2)
 	testkit.Must(t, errors.Join(v.d.Free(block), v.Unmap(p, v.size), v.Drop(keep), v.Release(p, v.size)))
 }

@@ -19,7 +19,7 @@ func testVirtualMapRefused(t *testing.T, open openFunc) {
 	testkit.Must(t, v.Drop(gone))
 	testkit.Must(t, v.Map(v.at(p, 2), a))
 	v.fill(v.at(p, 2), 5)
-	block := mustAlloc(t, v.d, 2*v.size)
+	block := Alloc(t, v.d, 2*v.size)
 	inBlock := (block + driver.Pointer(v.size-1)) &^ driver.Pointer(v.size-1)
 
 	for _, c := range []struct {

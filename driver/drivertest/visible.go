@@ -18,7 +18,7 @@ func testVisible(t *testing.T, open openFunc) {
 		return
 	}
 	const n = 4096
-	p := mustAlloc(t, d, n)
+	p := Alloc(t, d, n)
 	s := d.DefaultStream()
 	testkit.Must(t, s.CopyIn(p, bytes.Repeat([]byte{7}, n)))
 	testkit.Must(t, s.Sync(context.Background()))

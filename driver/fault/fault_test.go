@@ -61,8 +61,7 @@ func newBench(t *testing.T, spec string) *bench {
 	b := &bench{d: d, g: d.Info().Granularity}
 	var err error
 	b.s = drivertest.NewStream(t, d)
-	b.p, err = d.Alloc(4096)
-	testkit.Must(t, err)
+	b.p = drivertest.Alloc(t, d, 4096)
 	testkit.Must(t, b.s.Fill(b.p, 1, 4096))
 	testkit.Must(t, b.s.Sync(context.Background()))
 	vm := d.VirtualMemory()

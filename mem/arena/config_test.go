@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -57,10 +58,7 @@ func TestRegistry(t *testing.T) {
 	if _, err := arena.New(dev, arena.Config{Size: 1 << 50}); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("a region larger than the device: %v", err)
 	}
-	all, err := dev.Alloc(64 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := drivertest.Alloc(t, dev, 64<<20)
 	if _, err := arena.New(dev, arena.Config{}); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("what is free of a full device: %v", err)
 	}

@@ -5,8 +5,8 @@ package arena_test
 import (
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
@@ -14,11 +14,7 @@ import (
 // TestGPUCampaign is TestCampaign on a quarter of a gibibyte of a real GPU, in one block and in pages.
 func TestGPUCampaign(t *testing.T) {
 	from := testkit.SeedFlag(t, "seed", *seed)
-	dev, err := driver.Open("cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeDevice(t, dev)
+	dev := drivertest.OpenDevice(t, "cuda:0")
 	for name, cfg := range map[string]arena.Config{
 		"whole": {Size: 256 << 20, Round: 1024},
 		"paged": {Size: 256 << 20, Page: 2 << 20},

@@ -51,11 +51,8 @@ func TestBehaviour80_ImpossibleSizesAreRefused(t *testing.T) {
 		t.Error("a negative initial size was taken")
 	}
 	for _, virtual := range []bool{false, true} { // possible, but for other memory in use
-		taken, err := dev.Alloc(3 * mib)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = bfc.New(dev, bfc.Config{Initial: 2 * mib, Limit: 3 * mib, Virtual: virtual})
+		taken := drivertest.Alloc(t, dev, 3*mib)
+		_, err := bfc.New(dev, bfc.Config{Initial: 2 * mib, Limit: 3 * mib, Virtual: virtual})
 		if !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrNoMemory) {
 			t.Errorf("virtual %v: no room for the initial segment: %v", virtual, err)
 		}

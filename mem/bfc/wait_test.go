@@ -195,10 +195,7 @@ func TestNewSegmentsWakeThoseWhoWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others, err := b.dev.Alloc(free)
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := drivertest.Alloc(t, b.dev, free)
 	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
 	<-ctx.waits
 	if err := b.dev.Free(others); err != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -64,10 +65,7 @@ func TestDefect15_ALowMemoryCallbackRemovesItself(t *testing.T) {
 func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 	for _, settings := range []string{"", "limit:900MiB", "max_split_size_mb:64", "expandable_segments:True"} {
 		b := newBench(t, gib, settings)
-		foreign, err := b.dev.Alloc(500 * mib)
-		if err != nil {
-			t.Fatal(err)
-		}
+		foreign := drivertest.Alloc(t, b.dev, 500*mib)
 		b.Free(b.alloc(400 * mib))
 		b.configure("throw_on_cudamalloc_oom:True," + settings)
 		b.Free(b.alloc(450 * mib)) // there is room once the cache is given back

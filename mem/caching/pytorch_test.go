@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -171,10 +172,7 @@ type port struct {
 func newPort(t *testing.T, total int64, settings string) *port {
 	b := newBench(t, total, settings)
 	// What a context takes, so that not all of the device is free.
-	scratch, err := b.dev.Alloc(512 * mib)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scratch := drivertest.Alloc(t, b.dev, 512*mib)
 	recorder := trace.NewRecorder(trace.RecorderOptions{})
 	recorder.Stop()
 	recorder.Attach(b.Allocator)

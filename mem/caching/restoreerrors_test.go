@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -208,11 +208,7 @@ func TestRestoreWhateverFails(t *testing.T) {
 }
 
 func TestRestoreWhileOthersAllocate(t *testing.T) {
-	dev, err := host.Open(host.Options{Total: gib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
+	dev := drivertest.OpenDevice(t, "host:total=1GiB")
 	a := newAllocator(t, dev, "")
 	id := mem.PoolID{0, 1}
 	streams := []driver.Stream{dev.DefaultStream()}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
@@ -16,15 +16,7 @@ func TestGPUProcesses(t *testing.T) {
 	const device = "device=cuda:0"
 	for _, way := range []string{"pages", "handles"} {
 		t.Run(way, func(t *testing.T) {
-			d, err := driver.Open("cuda:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			d := drivertest.OpenDevice(t, "cuda:0")
 			e, path := export(t, d, &ipc.Options{Handles: way == "handles"})
 			b, err := e.Alloc(d.DefaultStream(), 1000)
 			if err != nil {

@@ -78,8 +78,7 @@ func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
 	dev := fault.Wrap(drivertest.OpenSim(t, 0))
 	defer dev.Close()
 	base := fake.NewPile(512)
-	p, err := dev.Alloc(1 << 20)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, dev, 1<<20)
 	base.Next = p
 	z := layer.NewZeroer(base)
 	dev.SetRules(fault.Rule{Kind: intercept.Fill})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem/pinned"
@@ -73,17 +74,11 @@ func TestConcurrent(t *testing.T) {
 		"registered": {HostRegister: true, RegisterThreads: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := driver.Open("host")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			d := drivertest.OpenDevice(t, "host")
 			a := open(t, d, cfg)
 			streams := make([]driver.Stream, 3)
 			for i := range streams {
-				if streams[i], err = d.NewStream(driver.StreamOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				streams[i] = drivertest.NewStream(t, d)
 			}
 			var wg sync.WaitGroup
 			for id := range workers {

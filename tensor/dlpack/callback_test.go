@@ -92,8 +92,7 @@ func TestImportCallsTheDeleterOnce(t *testing.T) {
 func TestTheDeleterComesAfterQueuedWork(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30, Completion: sim.OnDemand})
 	p := tensortest.On(t, gpu{dev, 0})
-	block, err := dev.Alloc(1 << 20)
-	testkit.Must(t, err)
+	block := drivertest.Alloc(t, dev, 1<<20)
 	second := drivertest.NewStream(t, dev)
 	m := foreign([]int64{2, 2}, nil, nil)
 	m.Tensor.Data, m.Tensor.Device, m.Deleter = uintptr(block), Device{CUDA, 0}, counting

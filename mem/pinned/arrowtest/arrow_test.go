@@ -73,10 +73,7 @@ func TestInt64Array(t *testing.T) {
 
 	values := numbers.Data().Buffers()[1].Bytes()
 	s := drivertest.NewStream(t, d)
-	on, err := d.Alloc(int64(len(values)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := drivertest.Alloc(t, d, int64(len(values)))
 	if err := d.Pinned().CopyInAsync(s, on, values); err != nil {
 		t.Fatal(err)
 	}

@@ -92,8 +92,7 @@ func BenchmarkGPUMove(b *testing.B) {
 	dev, s := openGPU(b)
 	const total = 8 << 30
 	sync := func(b *testing.B) { testkit.Must(b, s.Sync(context.Background())) }
-	p, err := dev.Alloc(2 * total)
-	testkit.Must(b, err)
+	p := drivertest.Alloc(b, dev, 2*total)
 	repeat := func(b *testing.B, size int64, f func()) {
 		f()
 		sync(b)

@@ -255,8 +255,7 @@ func TestFullDevice(t *testing.T) {
 			testkit.Must(t, s.CopyIn(r.Base(), before))
 			rest := make([]driver.Pointer, 0, 1)
 			for free := available(t, dev); free > 0; free = available(t, dev) {
-				q, err := dev.Alloc(free)
-				testkit.Must(t, err)
+				q := drivertest.Alloc(t, dev, free)
 				rest = append(rest, q)
 			}
 			moves := []Move{{r.Base(), r.Base() + shift, size - shift}}
