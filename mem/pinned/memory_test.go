@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-func lend(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64) mem.Block {
+func mustAlloc(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64) mem.Block {
 	t.Helper()
 	b, err := m.Alloc(s, size)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	m := pinned.Mem(a)
 	s, u := d.stream(t), d.stream(t)
 	for i, uses := range [][]driver.Stream{{s}, {s}, {u}, {s, u}} {
-		b := lend(t, m, s, 1000)
+		b := mustAlloc(t, m, s, 1000)
 		if b.Size != 1024 {
 			t.Errorf("%+v", b)
 		}
@@ -43,7 +43,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 		} else {
 			m.Free(b, uses...)
 		}
-		c := lend(t, m, s, 1000)
+		c := mustAlloc(t, m, s, 1000)
 		if c.Ptr == b.Ptr {
 			t.Errorf("with work under way on %d streams, its memory is allocated", len(uses))
 		}
@@ -51,8 +51,8 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 			d.resume(x)
 		}
 		m.Free(c)
-		x := lend(t, m, s, 1000)
-		y := lend(t, m, s, 1000)
+		x := mustAlloc(t, m, s, 1000)
+		y := mustAlloc(t, m, s, 1000)
 		if x.Ptr != b.Ptr && y.Ptr != b.Ptr {
 			t.Errorf("with all work done, %#x is not allocated again", uint64(b.Ptr))
 		}
@@ -71,7 +71,7 @@ func TestMemShowsBytes(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	m := pinned.Mem(a)
 	s := d.stream(t)
-	b := lend(t, m, s, 1000)
+	b := mustAlloc(t, m, s, 1000)
 	bytes, err := m.Bytes(b.Ptr+10, b.Size-10)
 	if err != nil || int64(len(bytes)) != b.Size-10 || !d.Pinned().IsPinned(bytes) {
 		t.Fatalf("%d bytes, %v", len(bytes), err)
@@ -102,16 +102,16 @@ func TestMemMisuse(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	m := pinned.Mem(a)
 	s := d.stream(t)
-	if b := lend(t, m, s, 0); b != (mem.Block{}) {
+	if b := mustAlloc(t, m, s, 0); b != (mem.Block{}) {
 		t.Errorf("%+v for nothing", b)
 	}
 	m.Free(mem.Block{})
-	b := lend(t, m, s, 1000)
+	b := mustAlloc(t, m, s, 1000)
 	longer, inside := b, b
 	longer.Size++
 	inside.Ptr++
 	m.Free(b)
-	again := lend(t, m, s, 1000)
+	again := mustAlloc(t, m, s, 1000)
 	for name, bad := range map[string]func(){
 		"twice": func() { m.Free(b) }, "changed": func() { m.Free(longer) }, "inside": func() { m.Free(inside) },
 		"a nil stream": func() { m.Alloc(nil, 1) }, "a negative size": func() { m.Alloc(s, -1) },
@@ -122,7 +122,7 @@ func TestMemMisuse(t *testing.T) {
 	if err := m.Close(); err != nil { // it is a's owner who closes
 		t.Error(err)
 	}
-	m.Free(lend(t, m, s, 1))
+	m.Free(mustAlloc(t, m, s, 1))
 	closeAll(t, a, d)
 }
 
@@ -133,9 +133,9 @@ func TestMemOfAStreamThatCaptures(t *testing.T) {
 	m := pinned.Mem(a)
 	s := d.stream(t)
 	d.begin(t, s)
-	b := lend(t, m, s, 1000)
+	b := mustAlloc(t, m, s, 1000)
 	m.Free(b)
-	if c := lend(t, m, d.stream(t), 1000); c.Ptr == b.Ptr {
+	if c := mustAlloc(t, m, d.stream(t), 1000); c.Ptr == b.Ptr {
 		t.Error("what a graph may use is allocated")
 	} else {
 		m.Free(c)
@@ -189,7 +189,7 @@ func TestMemNoRetry(t *testing.T) {
 	}
 	m := opened.(*pinned.MemAllocator)
 	s := d.stream(t)
-	cached := lend(t, m, s, 4096)
+	cached := mustAlloc(t, m, s, 4096)
 	m.Free(cached)
 	hasty := mem.AllocOptions{NoRetry: true}
 	d.failing(intercept.AllocHost, driver.ErrNoMemory)

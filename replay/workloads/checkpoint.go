@@ -25,7 +25,7 @@ func Sharded(seed uint64) *trace.Program {
 			size := m.layers[i].unit.total * half
 			part := p.empty(size / devices)
 			gathered[i] = p.empty(size)
-			p.lend(gathered[i])
+			p.recordStream(gathered[i])
 			p.drop(part)
 		})
 	}
@@ -44,7 +44,7 @@ func Sharded(seed uint64) *trace.Program {
 			}
 			u := m.layers[i].unit
 			flat := p.empty(u.total * half)
-			p.lend(flat)
+			p.recordStream(flat)
 			p.drop(m.apart...)
 			m.apart = nil
 			p.on(second, func() {

@@ -63,8 +63,8 @@ func graphs(p *process) *trace.Program {
 			for len(queue) < 3 {
 				p.on(1, func() { queue = append(queue, p.sample(trains(step+len(queue)))) })
 				s := queue[len(queue)-1]
-				p.lend(s.data...)
-				p.lend(s.x)
+				p.recordStream(s.data...)
+				p.recordStream(s.x)
 			}
 		}
 		m.zero()

@@ -114,8 +114,8 @@ func (p *process) drop(ts ...tensor) {
 	}
 }
 
-// lend records that another stream uses the tensors, too (record_stream).
-func (p *process) lend(ts ...tensor) {
+// recordStream records that another stream uses the tensors, too (record_stream).
+func (p *process) recordStream(ts ...tensor) {
 	for _, t := range ts {
 		if t != 0 {
 			p.usedElsewhere[t-1] = true
