@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
@@ -35,13 +36,7 @@ type block struct {
 
 // addBlock adds an allocated block.
 func (a *Arena) addBlock(r block) uint32 {
-	var i uint32
-	if n := len(a.unused); n > 0 {
-		i, a.unused = a.unused[n-1], a.unused[:n-1]
-	} else {
-		i = uint32(len(a.blocks))
-		a.blocks = append(a.blocks, block{})
-	}
+	i := slots.Unused(&a.blocks, &a.unused)
 	r.gen = max(1, a.blocks[i].gen+1) // wraps after four billion allocations
 	r.orderIndex = uint32(len(a.order))
 	a.order = append(a.order, i)

@@ -1,14 +1,13 @@
 package arena
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // A shortage is a request that found no room.
@@ -20,8 +19,6 @@ type shortage struct {
 	tentative       bool  // the failure is not counted or explained
 	cause           error // why no memory was mapped or no blocks were moved; may be nil
 }
-
-const maxPinning = 5 // maximum number of pinning blocks in an error
 
 // refuse returns the error for a shortage.
 func (a *Arena) refuse(short shortage) error {
@@ -99,10 +96,7 @@ func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
 			})
 		}
 	}
-	slices.SortFunc(e.Pinning, func(x, y mem.PinningBlock) int {
-		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
-	})
-	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
+	e.Pinning = stats.MostStranded(e.Pinning)
 }
 
 // describeRemedies adds the changes with which the request would have succeeded. bytes is the free memory.

@@ -1,16 +1,13 @@
 package bfc
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
-
-const maxPinning = 5 // pinning blocks that an error names
 
 // outOfMemory returns the error for a request without room, with the facts that explain it.
 func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
@@ -74,10 +71,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 			e.Pinning = append(e.Pinning, p)
 		}
 	}
-	slices.SortFunc(e.Pinning, func(x, y mem.PinningBlock) int {
-		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
-	})
-	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
+	e.Pinning = stats.MostStranded(e.Pinning)
 	return unused
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // maxPinning is the maximum number of pinning blocks in an error.
-const maxPinning = 5 // pinning blocks that an error names
+const maxPinning = 5
 
 // outOfMemory returns the error for a request without room, with its explanation. The caller holds mu and r's shard.
 func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {

@@ -2,6 +2,7 @@ package paged
 
 import (
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
@@ -161,13 +162,7 @@ func (a *Allocator) address(m *mapping) driver.Pointer {
 
 // addMapping records that a page was mapped.
 func (a *Allocator) addMapping(i pref, rg uint16, at uint32) mref {
-	var m mref
-	if n := len(a.unusedMappings); n > 0 {
-		m, a.unusedMappings = a.unusedMappings[n-1], a.unusedMappings[:n-1]
-	} else {
-		m = mref(len(a.mappings))
-		a.mappings = append(a.mappings, mapping{})
-	}
+	m := slots.Unused(&a.mappings, &a.unusedMappings)
 	p := &a.pages[i]
 	n := uint32(p.granules())
 	a.mappings[m] = mapping{page: i, region: rg, at: at, n: n, sibling: p.first}

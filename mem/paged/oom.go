@@ -1,14 +1,10 @@
 package paged
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
-
-const maxPinning = 5 // pinning blocks that an error names
 
 // outOfMemory collects the facts that explain why there is no memory for a block. The caller holds mu, and processor
 // caches have been emptied.
@@ -87,10 +83,7 @@ func (a *Allocator) pinning() (all []mem.PinningBlock) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(x, y mem.PinningBlock) int {
-		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
-	})
-	return all[:min(len(all), maxPinning)]
+	return stats.MostStranded(all)
 }
 
 // touched visits the mappings behind a span in use.

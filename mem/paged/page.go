@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/slots"
 )
 
 // create makes a page, chosen to be mapped.
@@ -13,13 +14,7 @@ func (a *Allocator) create(order int) (pref, error) {
 	if err != nil {
 		return 0, fmt.Errorf("paged: create a page: %w", err)
 	}
-	var i pref
-	if n := len(a.unusedPages); n > 0 {
-		i, a.unusedPages = a.unusedPages[n-1], a.unusedPages[:n-1]
-	} else {
-		i = pref(len(a.pages))
-		a.pages = append(a.pages, page{})
-	}
+	i := slots.Unused(&a.pages, &a.unusedPages)
 	a.pages[i] = page{handle: handle, order: uint8(order), user: chosenUser}
 	a.created += 1 << order
 	a.used += 1 << order

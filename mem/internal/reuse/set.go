@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/slots"
 )
 
 // A Set is a set of streams. The zero Set is empty. Two sets are equal if and only if they hold the same streams.
@@ -195,12 +196,7 @@ func (w *overflowTable) set(of bitmap) Set {
 	if w.places == nil {
 		w.places = map[string]uint32{}
 	}
-	if n := len(w.unused); n > 0 {
-		at, w.unused = w.unused[n-1], w.unused[:n-1]
-	} else {
-		at = uint32(len(w.sets))
-		w.sets = append(w.sets, nil)
-	}
+	at = slots.Unused(&w.sets, &w.unused)
 	w.sets[at] = slices.Clone(of)
 	w.places[string(w.key)] = at
 	return overflowBit | Set(at)
