@@ -17,8 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// Of every allocator what is called a counter never falls, for a fall is a reset to Prometheus, which then counts once
-// more all that was there; no gauge is negative, and the two pools are the whole.
+// For every allocator, a metric of type counter never falls: Prometheus takes a fall for a reset and counts the entire
+// value again. No gauge is negative, and the two pools add up to the total.
 func TestFiguresOfEveryAllocator(t *testing.T) {
 	expandable := caching.Default()
 	expandable.ExpandableSegments = true

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// All devices of an engine on one page. Once the engine is closed its devices fail: remove what was added before, if
-// the page goes on.
+// All devices of an engine on one page. The devices of a closed engine fail: if the page outlives the engine, remove
+// its sources first.
 func Example_engine() {
 	ctx := context.Background()
 	eng, err := engine.Open(ctx, engine.Config{Devices: []engine.DeviceConfig{

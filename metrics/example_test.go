@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// The page of a program with one tenant, who has an allocated block.
+// The page of a program with one tenant that has one allocated block.
 func Example() {
 	dev, err := driver.Open("sim:total=1GiB")
 	if err != nil {
@@ -67,7 +67,7 @@ func Example() {
 	// ashlar_scrape_success{device="sim:0"} 1
 }
 
-// A registry is a handler: what Prometheus asks for.
+// A registry is an HTTP handler for Prometheus's scrapes.
 func ExampleRegistry_ServeHTTP() {
 	dev, err := driver.Open("sim:total=1GiB")
 	if err != nil {

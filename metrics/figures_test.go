@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// What is told is what the sources themselves say.
+// The metrics have the values that the sources themselves report.
 func TestFigures(t *testing.T) {
 	w := newWorld(t)
 	const main = `{device="sim:0",allocator="main",model="llama"`
@@ -58,8 +58,8 @@ func TestFigures(t *testing.T) {
 	)
 }
 
-// Every number of mem.Stats is told but for sums that can fall (see counters_test.go), by pool where it is kept by
-// pool, under the name that is ours for PyTorch's.
+// Every number of mem.Stats is exported, except for sums that can fall (see counters_test.go): by pool if it is kept by
+// pool, under our name for the PyTorch statistic.
 func TestEveryNumberOfStats(t *testing.T) {
 	var st mem.Stats
 	next := int64(100)
@@ -133,7 +133,7 @@ func TestEveryNumberOfStats(t *testing.T) {
 	}
 }
 
-// So is every number of pinned.Stats but those of buckets; times are microseconds there, and seconds here.
+// So is every number of pinned.Stats except those of buckets; times are microseconds there, and seconds here.
 func TestEveryNumberOfPinnedStats(t *testing.T) {
 	st := pinned.Stats{
 		BucketStats: pinned.BucketStats{
@@ -170,7 +170,7 @@ func TestEveryNumberOfPinnedStats(t *testing.T) {
 	}
 }
 
-// Before the first call of the driver there is no shortest one.
+// Before the first driver call there is no shortest one.
 func TestPinnedWithoutCalls(t *testing.T) {
 	var r metrics.Registry
 	if _, err := r.AddPinned(metrics.Labels{Device: "d", Allocator: "host"}, func() pinned.Stats { return pinned.Stats{} }); err != nil {
@@ -185,7 +185,7 @@ func TestPinnedWithoutCalls(t *testing.T) {
 
 type plain struct{ mem.Allocator }
 
-// An allocator with no figures of its own is told of as far as its layers count, and refused if none does.
+// An allocator without statistics of its own is exported with those of its layers, and refused if no layer has any.
 func TestAllocatorWithoutStats(t *testing.T) {
 	dev := open(t)
 	a := plain{direct.New(dev, direct.Config{})}
@@ -204,7 +204,7 @@ func TestAllocatorWithoutStats(t *testing.T) {
 	}
 }
 
-// The limit of mem/bfc is one, and so is a tenant's quota, which may be lower.
+// The limit of mem/bfc is exported as a limit, and so is a tenant's quota, which may be lower.
 func TestLimitOfWhoeverHasOne(t *testing.T) {
 	dev := open(t)
 	a := must[*bfc.Allocator](t)(bfc.New(dev, bfc.Config{Limit: 64 << 20}))
@@ -220,7 +220,7 @@ func TestLimitOfWhoeverHasOne(t *testing.T) {
 		fmt.Sprintf(`ashlar_memory_limit_bytes{device="sim:0",allocator="anna"} %d`, 8<<20))
 }
 
-// An arena's limit is one, and 0 is none; it may change.
+// An arena's limit is exported as a limit; 0 means none, and it may change.
 func TestLimitOfAnArena(t *testing.T) {
 	a := must[*arena.Arena](t)(arena.New(open(t), arena.Config{Size: 64 << 20}))
 	closing(t, a)

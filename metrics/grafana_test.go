@@ -32,7 +32,7 @@ type dashboard struct {
 	}
 }
 
-// words are what stands in the dashboard's expressions besides metrics and labels.
+// words are the words in the dashboard's expressions other than metrics and labels.
 var words = []string{"sum", "min", "max", "count", "by", "rate", "or", "vector", "label_values"}
 
 var (

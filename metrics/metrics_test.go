@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// A source that panics, or fails half-way, leaves nothing but that it failed; the others are whole.
+// A source that panics, or fails half-way, exports only its failure; all other sources are complete.
 func TestSourceThatFails(t *testing.T) {
 	w := newWorld(t)
 	before := strings.Count(pageOf(t, w), "\n")
@@ -60,8 +60,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Sources may come and go during a scrape, which asks those that were there when it began, even from within one of
-// them.
+// Sources may be added and removed during a scrape, even by a source: the scrape asks those that existed when it began.
 func TestRemoveDuringAScrape(t *testing.T) {
 	var r metrics.Registry
 	var first *metrics.Source
@@ -89,7 +88,7 @@ func TestRemoveDuringAScrape(t *testing.T) {
 	}
 }
 
-// Further labels have one order, by name: sources with the same ones are known to be the same.
+// Additional labels are ordered by name, so that sources with equal labels are recognized as equal.
 func TestOrderOfLabels(t *testing.T) {
 	var r metrics.Registry
 	l := metrics.Labels{Device: "d", Allocator: "x", More: map[string]string{}}
@@ -142,8 +141,8 @@ func TestLabelsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Scrapes, sources that come and go, and the allocators' own work do not disturb each other. Of one source each scrape
-// is of one instant: what came less what went is what is there.
+// Scrapes, the addition and removal of sources, and the allocators' own work do not disturb each other. The values of
+// one source in a scrape are of one instant: allocated minus freed equals current.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	a := direct.New(dev, direct.Config{})

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// names.md says of every metric just what the table says, and of no other.
+// names.md lists exactly the metrics of the table, with the same facts.
 func TestNamesForPeople(t *testing.T) {
 	text, err := os.ReadFile("names.md")
 	if err != nil {
@@ -88,8 +88,8 @@ func TestNamesThatAreWritten(t *testing.T) {
 	}
 }
 
-// What Prometheus asks of names: units at the end, in full, and _total of counters alone. No counter's family, which is its
-// name without _total, is another metric's name: OpenMetrics forbids it.
+// Prometheus's rules for names: units at the end, in full, and _total only for counters. OpenMetrics also forbids that
+// a counter's family, its name without _total, is the name of another metric.
 func TestConventions(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range metrics.Metrics() {

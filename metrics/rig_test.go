@@ -97,7 +97,7 @@ func pageOf(t testing.TB, w io.WriterTo) string {
 	return b.String()
 }
 
-// wants checks that lines stand in a page, each once.
+// wants checks that each of these lines is in the page exactly once.
 func wants(t testing.TB, page string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {

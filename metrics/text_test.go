@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// What is written of a value with every character that has a meaning, and of the largest numbers.
+// The escaping of every special character, and the format of the largest numbers.
 func TestEscaping(t *testing.T) {
 	var r metrics.Registry
 	st := mem.Stats{NumOOMs: 1<<63 - 1}
@@ -21,7 +21,7 @@ func TestEscaping(t *testing.T) {
 	wants(t, pageOf(t, &r), `ashlar_memory_ooms_total{device="a\\b\"c\nd",allocator="größe {x=\"y\"}, #"} 9223372036854775807`)
 }
 
-// All samples of a metric stand together, after one HELP and one TYPE.
+// All samples of a metric are adjacent, after one HELP and one TYPE.
 func TestFamilies(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.Add(metrics.Labels{Device: "sim:0", Allocator: "second"}, w.caching); err != nil {
@@ -79,7 +79,7 @@ func TestFormatThatIsAskedFor(t *testing.T) {
 		{text, []string{"application/openmetrics-text;q=0"}},
 		{text, []string{"application/openmetrics-text;q=lots"}},
 		{text, []string{"application/openmetrics-text;version=0.0.1"}},
-		// What Prometheus 2 and 3 send.
+		// The Accept headers that Prometheus 2 and 3 send.
 		{open, []string{"application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}},
 		{open, []string{"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"}},
 	} {

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// fuzzLimits keep one input's cost so low that a fuzzer notices what goes over.
+// fuzzLimits keep the cost of one input so low that a fuzzer notices an input that exceeds it.
 var fuzzLimits = Limits{Bytes: 1 << 20, Memory: 16 << 20, Nodes: 1 << 16, Memo: 1 << 20, Depth: 100, String: 1 << 16}
 
-// FuzzRead reads anything. It must not panic, and must say what is wrong in an *Error inside the input; what it reads
-// must be walkable, node by node and as Go values, and be the same however the bytes arrive.
+// FuzzRead reads arbitrary input. It must not panic, and must report a bad input by an *Error with an offset inside the
+// input; the value read must be walkable, node by node and as Go values, and must not depend on how the bytes arrive.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.pickle")
 	if err != nil || len(files) < 10 {

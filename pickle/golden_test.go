@@ -21,7 +21,7 @@ func readFile(t *testing.T, name string) (*Document, error) {
 	return Read(bytes.NewReader(b), Options{})
 }
 
-// plainValue is what testdata/plain.N.pickle hold, as Python wrote them.
+// plainValue is the value in each testdata/plain.N.pickle, as Python wrote them.
 func plainValue(protocol int) map[string]any {
 	var many []any
 	byName := map[string]any{}

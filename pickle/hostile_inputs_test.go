@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A hostile input is a pickle that no honest writer makes, with what must come of it.
+// A hostile input is a pickle that no honest writer produces, with the expected error.
 type hostile struct {
 	name string
 	data string
@@ -19,14 +19,14 @@ const p2, p4 = "\x80\x02", "\x80\x04"
 func le32(n uint32) string { return string(binary.LittleEndian.AppendUint32(nil, n)) }
 func le64(n uint64) string { return string(binary.LittleEndian.AppendUint64(nil, n)) }
 
-// hostileInputs are those that Limits' defaults meet.
+// hostileInputs are the inputs for the default Limits.
 func hostileInputs() []hostile {
 	var all []hostile
 	add := func(name, data string, code error, text string) {
 		all = append(all, hostile{name, data, code, text})
 	}
 
-	// Code, in every form in which a pickle can ask for it.
+	// Execution of code, in every form in which a pickle can request it.
 	for _, name := range [][2]string{
 		{"os", "system"},
 		{"posix", "system"},
@@ -170,7 +170,7 @@ func hostileInputs() []hostile {
 		add(c.name, p2+c.data+".", ErrCorrupt, c.text)
 	}
 
-	// What contains itself.
+	// Values that contain themselves.
 	add("a list in itself", p2+"]q\x00h\x00a.", ErrRefused, "a list that contains itself")
 	add("a dict in itself", p2+"}q\x00Nh\x00s.", ErrRefused, "a dict that contains itself")
 	add("a tuple in its list", p2+"]q\x00h\x00\x85a.", ErrRefused, "contains itself")
@@ -187,7 +187,7 @@ func hostileInputs() []hostile {
 	}
 	add("a million open lists", p2+strings.Repeat("]", 1_000_000)+".", ErrCorrupt, "finds 1000000 values")
 
-	// What is no pickle.
+	// Inputs that are not pickles.
 	for _, c := range []struct{ name, data, text string }{
 		{"text", "hello world", "0x68"},
 		{"zeros", "\x00\x00\x00\x00", "0x00"},

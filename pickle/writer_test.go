@@ -28,7 +28,7 @@ func written(t testing.TB, write func(p *Writer)) string {
 	return strings.TrimSuffix(b.String()[head:], ".")
 }
 
-// Python 3.11 writes the same for each of these with pickle.dumps(x, 4), but for what it puts into the memo.
+// Python 3.11 writes the same bytes for each of these with pickle.dumps(x, 4), apart from the memo.
 func TestWriterWritesWhatPythonDoes(t *testing.T) {
 	for _, c := range []struct {
 		value any
@@ -126,7 +126,7 @@ func TestWriterKeepsWhatPythonReads(t *testing.T) {
 	}
 }
 
-// What was read is written and read again: the same values.
+// Reading, writing and reading again gives the same values.
 func TestWriterRoundTrip(t *testing.T) {
 	want := plainValue(3)
 	var b bytes.Buffer
@@ -147,7 +147,7 @@ func TestWriterRoundTrip(t *testing.T) {
 	}
 }
 
-// A value that is small, and endless when walked, stays small.
+// A small value that is endless when walked stays small.
 func TestWriterSharesContainers(t *testing.T) {
 	var list any = []any{"ha"}
 	var dict any = map[string]any{"k": 1}
@@ -200,7 +200,7 @@ func TestWriterFrames(t *testing.T) {
 	}
 }
 
-// A failingWriter takes some bytes.
+// A failingWriter accepts some bytes, then fails.
 type failingWriter struct{ left int }
 
 var errFull = errors.New("full")
@@ -231,7 +231,7 @@ func TestWriterPanicsOnOtherTypes(t *testing.T) {
 	testkit.Equal(t, "panic", text, "pickle: Value of a struct {}")
 }
 
-// FuzzWrite reads anything and writes it. What was written is read again, and written the same.
+// FuzzWrite reads arbitrary input and writes it. The result reads back, and is written as the same bytes again.
 func FuzzWrite(f *testing.F) {
 	for _, v := range []any{plainValue(3), []any{1, "a", []Pair{{nil, []any{2.5}}}}, "\xff"} {
 		var b bytes.Buffer
@@ -281,7 +281,7 @@ func BenchmarkWriter(b *testing.B) {
 	b.SetBytes((math.MaxInt - int64(w.left)) / int64(b.N))
 }
 
-// What stands in many places is one piece of memory when read, and written once: a small file stays small.
+// A value referenced from many places is one piece of memory when read, and is written once: a small file stays small.
 func TestBytesAreShared(t *testing.T) {
 	const size, times = 1 << 16, 100
 	var file bytes.Buffer

@@ -58,7 +58,7 @@ func TestTimelineOfOldFiles(t *testing.T) {
 	}
 }
 
-// What has no time, among what has, is at the start.
+// An event without a time, among events with one, is placed at the start.
 func TestTimelineOfSomeWithoutTimes(t *testing.T) {
 	s := &snapshot.Snapshot{
 		Traces:      []*trace.Trace{recorded(trace.Event{Ptr: 1, Size: 1, Action: mem.ActionAlloc}, trace.Event{Ptr: 2, TimeUS: 1e15, Size: 1, Action: mem.ActionAlloc})},
@@ -71,7 +71,7 @@ func TestTimelineOfSomeWithoutTimes(t *testing.T) {
 	}
 }
 
-// A shortWriter takes less than it is given, and does not say so.
+// A shortWriter writes less than it is given and returns no error.
 type shortWriter struct{}
 
 func (shortWriter) Write(b []byte) (int, error) { return len(b) / 2, nil }
@@ -84,7 +84,7 @@ func TestShortWrites(t *testing.T) {
 	}
 }
 
-// A text that stands in the settings many times is in the pickle once.
+// A text that occurs many times in the settings is in the pickle once.
 func TestSettingsShareTexts(t *testing.T) {
 	list := make([]any, 100)
 	for i := range list {
@@ -96,7 +96,7 @@ func TestSettingsShareTexts(t *testing.T) {
 	}
 }
 
-// Settings that a text can say are read from it again.
+// Settings that have a textual form are read back from it.
 func TestSettingsRoundTrip(t *testing.T) {
 	var bits [8]byte
 	_, _ = cryptorand.Read(bits[:])

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// What a running allocator holds, and how it came to that, as a file for https://pytorch.org/memory_viz.
+// Writes the content of a running allocator, and its history, as a file for https://pytorch.org/memory_viz.
 func ExampleOf() {
 	dev := sim.New(sim.Options{})
 	a, err := caching.New(dev, caching.Default())

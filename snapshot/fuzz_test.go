@@ -10,12 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// fuzzLimits keep one input's cost so low that a fuzzer notices what goes over.
+// fuzzLimits keep the cost of one input so low that a fuzzer notices an input that exceeds it.
 var fuzzLimits = snapshot.Limits{
 	Pickle: pickle.Limits{Bytes: 4 << 20, Memory: 16 << 20, Nodes: 1 << 16, Memo: 1 << 20}, Window: 1 << 20,
 }
 
-// FuzzRead reads anything. It must not panic or take long, and every number in what it reads must lead somewhere.
+// FuzzRead reads arbitrary input. It must not panic or take long, and every index in the result must be in range.
 func FuzzRead(f *testing.F) {
 	whole := with(file(L{segment}, L{event, with(event, "action", "free_requested", "pool_id", T{1, 0})}),
 		"allocator_settings", D{"max_split_size", -1}, "external_annotations", L{D{"name", "x", "time_us", 1}},

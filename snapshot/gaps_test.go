@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// An address that was used again while nothing was recorded is not shown as of who had it before.
+// An address that was reused while nothing was recorded is not attributed to its earlier owner.
 func TestProfileAfterAGap(t *testing.T) {
 	for _, stopped := range []bool{true, false} {
 		a, dev, r := record(t, trace.ContextAll)
@@ -60,7 +60,7 @@ func TestProfileAfterAGap(t *testing.T) {
 	}
 }
 
-// Gaps are in files that are written, for the device whose they are, and only if there are any.
+// A written file lists the gaps of each device, and has no such key if there are none.
 func TestGapsRoundTrip(t *testing.T) {
 	s := small()
 	if b := pickled(t, s); bytes.Contains(b, []byte("trace_gaps")) {
@@ -95,7 +95,7 @@ func TestGapsRoundTrip(t *testing.T) {
 	}
 }
 
-// What is annotated can be an entry of the trace, which is written and read as any other.
+// An annotation can be an entry of the trace, which is written and read like any other.
 func TestAnnotateEntries(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	r := trace.NewRecorder(trace.RecorderOptions{Annotations: true, Context: trace.ContextAll})

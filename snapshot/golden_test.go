@@ -13,7 +13,7 @@ import (
 
 const traces = "../testdata/traces"
 
-// golden is the table of testdata/traces/README.md, and what the files hold besides.
+// golden is the table of testdata/traces/README.md, plus further content of the files.
 var golden = []struct {
 	name           string
 	allocs         int
@@ -96,7 +96,8 @@ func peaks(t *trace.Trace) (counts [mem.NumActions]int, requestedPeak, reservedP
 	return counts, sums.Requested.Peak, sums.Reserved.Peak
 }
 
-// TestGoldenDetails looks at single entries, segments and settings, against what Python reads from the same files.
+// TestGoldenDetails compares single entries, segments and settings with the values that Python reads from the same
+// files.
 func TestGoldenDetails(t *testing.T) {
 	read := func(name string) *snapshot.Snapshot {
 		t.Helper()

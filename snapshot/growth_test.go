@@ -21,7 +21,7 @@ func entryOf(addr, stream, pool int64) map[string]any {
 	}
 }
 
-// What a device takes to be read depends on what is in its trace, not on how much is in those of others.
+// The cost of reading a device depends on its own trace, not on the size of other devices' traces.
 func TestDefect26_DevicesDoNotMultiply(t *testing.T) {
 	const devices, many = 2000, 30_000
 	traces := make([]any, devices)

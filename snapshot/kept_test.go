@@ -128,7 +128,8 @@ func plain(t *testing.T, b []byte) any {
 	return d.Plain(d.Root())
 }
 
-// What a file has that is not understood is in what is written of it, wherever it stands: every key, with its value.
+// Writing a Snapshot keeps every unknown key of the file that it was read from, with its value, wherever the key
+// stands.
 func TestDefect13_WhatIsNotUnderstoodIsKept(t *testing.T) {
 	file := unknown()
 	s := mustRead(t, file)
@@ -155,7 +156,7 @@ func TestDefect13_WhatIsNotUnderstoodIsKept(t *testing.T) {
 	}
 }
 
-// A program finds what is kept by its key.
+// A program finds a kept value by its key.
 func TestExtraOfEveryPart(t *testing.T) {
 	s := mustRead(t, unknown())
 	got := func(x *snapshot.Extra, key string) any {
@@ -189,7 +190,8 @@ func TestExtraOfEveryPart(t *testing.T) {
 	testkit.Equal(t, "frames", fmt.Sprint(ops), "[call_function forward]")
 }
 
-// Memory for what is kept is counted, as that of the rest is, and sharing in a file multiplies nothing.
+// The memory for kept values counts against the limit, like all other memory, and a value that a file shares is counted
+// once.
 func TestDefect13_WhatIsKeptStaysWithinLimits(t *testing.T) {
 	const free = 32 << 20
 	for name, b := range map[string][]byte{
@@ -211,7 +213,7 @@ func TestDefect13_WhatIsKeptStaysWithinLimits(t *testing.T) {
 	}
 }
 
-// Keys that all entries have, even with lists of their own that are equal, cost next to nothing for each.
+// An unknown key that all entries have costs next to nothing per entry, even if each entry has its own, equal list.
 func TestDefect13_EqualKeysCostOnce(t *testing.T) {
 	const n = 100_000
 	read := func(more string) (*snapshot.Snapshot, float64) {
@@ -244,7 +246,7 @@ func TestDefect13_EqualKeysCostOnce(t *testing.T) {
 	}
 }
 
-// What is small in a file, and endless when walked, stays small, however many entries have it.
+// A value that is small in the file but endless when walked stays small, however many entries have it.
 func TestSharedValuesStaySmall(t *testing.T) {
 	var bomb any = []any{"ha"}
 	for range 60 {
@@ -272,7 +274,8 @@ func TestSharedValuesStaySmall(t *testing.T) {
 	}
 }
 
-// Frames that hold themselves by way of what is not known are refused, or lose what cannot be written; none is endless.
+// Frames that contain themselves through unknown keys are refused, or lose the values that cannot be written; none is
+// endless.
 func TestFramesThatHoldThemselves(t *testing.T) {
 	for _, through := range []string{"a list", "an entry"} {
 		var b bytes.Buffer
@@ -394,7 +397,7 @@ func (m *maker) value() any {
 	return list
 }
 
-// dict returns a dict with some keys more, most of which are str.
+// dict returns a dict with some extra keys, most of which are str.
 func (m *maker) dict(d D) D {
 	d = slices.Clone(d)
 	for i := range d {
@@ -420,7 +423,7 @@ func (m *maker) dicts(d D) L {
 	return list
 }
 
-// What random files have is in what is written of them, which is read and written the same.
+// Writing a random file keeps all of its content, and the written file reads and writes the same again.
 func TestKeptOfRandomFiles(t *testing.T) {
 	for seed := range uint64(400) {
 		m := &maker{Rand: rand.New(rand.NewPCG(seed, 13))}
@@ -448,7 +451,7 @@ func TestKeptOfRandomFiles(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if slices.ContainsFunc(s.Skipped, func(x snapshot.Skip) bool { return x.Dropped }) {
-			// What is nested in frames of entries that are not known: see TestFramesThatHoldThemselves.
+			// Values nested in frames of unknown entries: see TestFramesThatHoldThemselves.
 			original = pickled(t, s)
 			s = mustReadBytes(t, original)
 		}

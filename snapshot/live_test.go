@@ -21,7 +21,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A live world is an allocator that is recorded.
+// A live is an allocator with a recorder.
 type live struct {
 	a        *caching.Allocator
 	tracked  *layer.LeakTracker

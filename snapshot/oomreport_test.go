@@ -29,7 +29,7 @@ import (
 
 const mib = 1 << 20
 
-// limited makes an allocator that may have 32 MiB of a device of 64.
+// limited makes an allocator that may use 32 MiB of a 64 MiB device.
 func limited(t *testing.T, name string) (mem.Allocator, driver.Device) {
 	t.Helper()
 	dev := drivertest.OpenSim(t, 64*mib)
@@ -71,7 +71,7 @@ func (silent) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 
 func (silent) Free(mem.Block, ...driver.Stream) {}
 
-// reports reads what is in a directory, in the order of the names, and fails if there is anything else.
+// reports reads the reports in a directory, ordered by name, and fails if the directory contains any other file.
 func reports(t *testing.T, dir string) []*snapshot.Snapshot {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -169,7 +169,7 @@ func TestBehaviour89_RunningOutWritesAReport(t *testing.T) {
 	}
 }
 
-// Those who use mem/caching itself are reported too, once each.
+// A failure of mem/caching used directly is reported too, once.
 func TestBehaviour89_UsersOfTheAllocatorBelow(t *testing.T) {
 	a, dev := limited(t, "caching")
 	dir := t.TempDir()
@@ -375,14 +375,14 @@ func TestBehaviour89_ConcurrentRequests(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	// Three that look at the directory at once may each think theirs is the last.
+	// Three reporters that read the directory at the same time may each consider their report the last one allowed.
 	n := len(reports(t, dir))
 	if n < 20 || n > 22 || n != len(written) || n+refused != 60 {
 		t.Errorf("%d reports, %d told of, %d refused", n, len(written), refused)
 	}
 }
 
-// What a report says is the same when it is read from either format, whatever the error had in it.
+// A report reads the same from either format, whatever the error contained.
 func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 	facts := &mem.OutOfMemory{
 		Requested: 1, Rounded: 2, Segment: 3, TooLarge: true, Rejected: true, Device: 4, DeviceName: "H200 \"x\"", Total: 5, Free: 6,
@@ -427,7 +427,7 @@ func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 	}
 }
 
-// Files that say nonsense of a request are refused with an error that says where; what is not known is skipped and
+// Files with an invalid failed request are refused with an error that names the place; unknown keys are skipped and
 // counted.
 func TestOutOfMemoryRefusesNonsense(t *testing.T) {
 	type dict = map[string]any
@@ -459,7 +459,7 @@ func TestOutOfMemoryRefusesNonsense(t *testing.T) {
 			t.Errorf("%v: %+v, %v; want %s", c.request, s, err, c.want)
 		}
 	}
-	// A list that stands in several places would be read as often.
+	// A list that is referenced from several places would be read once for each.
 	var b bytes.Buffer
 	w := pickle.NewWriter(&b)
 	begin := func() { w.BeginDict(); w.Fill() }

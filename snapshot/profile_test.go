@@ -183,7 +183,7 @@ func TestProfileText(t *testing.T) {
 	testkit.Equal(t, "duration in ns", fields[10], 17_000)
 }
 
-// The sums over the samples are those of the trace and of the segments.
+// The sums over the samples equal those of the trace and of the segments.
 func TestProfileSums(t *testing.T) {
 	for _, name := range []string{"resnet.stacks", "unet.stacks", "streams", "gpt2.oom"} {
 		s, err := snapshot.ReadFile(traces + "/" + name + ".pickle.zst")
@@ -227,7 +227,7 @@ func TestProfileSums(t *testing.T) {
 	}
 }
 
-// Without segments, what is in use is what the trace leaves.
+// Without segments, the memory in use is that which the trace leaves allocated.
 func TestProfileOfATraceAlone(t *testing.T) {
 	s := &snapshot.Snapshot{Traces: []*trace.Trace{{
 		Streams: []uint64{0}, Pools: []mem.PoolID{{}}, Metadata: []string{""},
@@ -244,7 +244,7 @@ func TestProfileOfATraceAlone(t *testing.T) {
 	}
 }
 
-// Without a trace, what is in use was allocated before.
+// Without a trace, all memory in use counts as allocated before it.
 func TestProfileOfSegmentsAlone(t *testing.T) {
 	s := &snapshot.Snapshot{Segments: []snapshot.Segment{{
 		Ptr: 512, TotalSize: 2048, Blocks: []snapshot.Block{

@@ -55,7 +55,8 @@ func loadWeights(a mem.Allocator, dev *sim.Device) mem.Block {
 	return b
 }
 
-// What a recorder knows of a live allocator, its annotations and stacks too, is in what is written, and is read again.
+// A written file contains everything that a recorder knows about a live allocator, annotations and stacks included, and
+// reads back.
 func TestOfARecorder(t *testing.T) {
 	for _, c := range []trace.Context{trace.ContextNever, trace.ContextState, trace.ContextAlloc, trace.ContextAll} {
 		a, dev, r := record(t, c)
@@ -159,7 +160,7 @@ func innermost(s *snapshot.Snapshot, id trace.StackID) string {
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
-// The profile of a running program says in which functions its device memory was asked for.
+// The profile of a running program shows which functions requested its device memory.
 func TestProfileOfARecorder(t *testing.T) {
 	for _, c := range []trace.Context{trace.ContextState, trace.ContextAlloc} {
 		a, dev, r := record(t, c)
@@ -199,7 +200,7 @@ func TestStacksAreOfTheMomentOfTheSnapshot(t *testing.T) {
 	for _, c := range []trace.Context{trace.ContextState, trace.ContextAll} {
 		a, dev, r := record(t, c)
 		var wg sync.WaitGroup
-		// Each function has its own sizes, which say whose a block is.
+		// Each function requests its own sizes, so that a block's size identifies the function.
 		odd := func(i int64) (mem.Block, error) { return a.Alloc(dev.DefaultStream(), 1024*i+1) }
 		even := func(i int64) (mem.Block, error) { return a.Alloc(dev.DefaultStream(), 1024*i+2) }
 		for w, alloc := range []func(int64) (mem.Block, error){odd, even} {

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A chromeEvent is what tests look at.
+// A chromeEvent has the fields of an event that the tests check.
 type chromeEvent struct {
 	Name, Ph, Cat string
 	PID, TID, ID  int
@@ -34,7 +34,7 @@ func timelineOf(t *testing.T, s *snapshot.Snapshot) []chromeEvent {
 	return file.TraceEvents
 }
 
-// The counter follows the trace and ends with what the segments have; spans begin, and end once.
+// The counter follows the trace and ends at the total of the segments; every span begins and ends exactly once.
 func TestTimelineOfRecordings(t *testing.T) {
 	for _, name := range []string{"streams", "unet.stacks"} {
 		s, err := snapshot.ReadFile(traces + "/" + name + ".pickle.zst")

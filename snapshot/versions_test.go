@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
-// TestOldFiles reads what PyTorch wrote before some keys existed.
+// TestOldFiles reads files that PyTorch wrote before some keys existed.
 func TestOldFiles(t *testing.T) {
 	// 2.0: no addresses, requested sizes, pools or expandable segments; a history in each block that was ever used.
 	old := D{
@@ -48,13 +48,13 @@ func TestOldFiles(t *testing.T) {
 	testkit.Equal(t, "last by device", s.Segments[2].Device, 2)
 	testkit.Equal(t, "traces", len(s.Traces), 0)
 
-	// Without sums they are those of the blocks.
+	// A file without sums gets the sums of its blocks.
 	s = mustRead(t, L{with(segment, "allocated_size", omit, "active_size", omit, "requested_size", omit)})
 	testkit.Equal(t, "allocated", s.Segments[0].AllocatedSize, 512)
 	testkit.Equal(t, "active", s.Segments[0].ActiveSize, 512)
 }
 
-// TestNewFiles reads keys and actions that are not known.
+// TestNewFiles reads unknown keys and actions.
 func TestNewFiles(t *testing.T) {
 	s := mustRead(t, D{
 		"segments",

@@ -96,7 +96,7 @@ type recordedEvent struct {
 	metadata, context, frames, extra string
 }
 
-// extraText is what is kept of a dict, as text.
+// extraText formats the kept values of a dict.
 func extraText(x *snapshot.Extra) string {
 	if x == nil {
 		return ""
@@ -161,7 +161,7 @@ func meaning(s *snapshot.Snapshot) (events [][]recordedEvent, rest []any) {
 	return events, rest
 }
 
-// difference says where two snapshots mean something else, or nothing.
+// difference names the first place where two snapshots differ in meaning, or returns "".
 func difference(a, b *snapshot.Snapshot) string {
 	eventsA, restA := meaning(a)
 	eventsB, restB := meaning(b)
@@ -214,7 +214,7 @@ func keptKinds(s *snapshot.Snapshot) (all []string) {
 	return all
 }
 
-// checkKept is checkRoundTrip for what is not known, too.
+// checkKept is checkRoundTrip that includes unknown values.
 func checkKept(t *testing.T, s *snapshot.Snapshot) []byte {
 	t.Helper()
 	b := pickled(t, s)
@@ -234,7 +234,7 @@ func checkKept(t *testing.T, s *snapshot.Snapshot) []byte {
 	return b
 }
 
-// What PyTorch recorded is written so that nothing is lost, and so that its viewer can read it.
+// Writing a PyTorch recording loses nothing, and PyTorch's viewer can read the result.
 func TestWriteGoldenFiles(t *testing.T) {
 	paths, err := filepath.Glob(traces + "/*.zst")
 	if err != nil || len(paths) != len(golden) {
@@ -337,7 +337,7 @@ func checkViewer(t *testing.T, b []byte) {
 	}
 }
 
-// The texts of the other formats are as they were last reviewed.
+// The output in the other formats equals the reviewed golden files.
 func TestWriteText(t *testing.T) {
 	for name, write := range map[string]func(*snapshot.Snapshot, *bytes.Buffer) error{
 		"small.json":     func(s *snapshot.Snapshot, b *bytes.Buffer) error { return s.WriteJSON(b) },
@@ -400,7 +400,7 @@ func TestWritingTakesLittleMemory(t *testing.T) {
 
 var errFull = errors.New("full")
 
-// A narrow writer takes so many bytes.
+// A narrow writer accepts this many bytes, then fails.
 type narrow struct{ left int }
 
 func (w *narrow) Write(b []byte) (int, error) {
@@ -435,7 +435,8 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// FuzzWrite reads anything, writes it, and reads that again: it means the same, in every format that can be written.
+// FuzzWrite reads arbitrary input, writes it and reads the result: the meaning is the same in every format that can be
+// written.
 func FuzzWrite(f *testing.F) {
 	f.Add(pickled(f, small()))
 	whole := with(file(L{segment}, L{event, with(event, "action", "free_requested", "pool_id", T{1, 0})}),

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Trackers are told of what is annotated, and the ring has it if asked to, with its own text only.
+// Trackers receive every annotation; the ring stores it on request, with the annotation's own text only.
 func TestAnnotateAction(t *testing.T) {
 	for _, among := range []bool{false, true} {
 		r := trace.NewRecorder(trace.RecorderOptions{Annotations: among})
@@ -53,7 +53,7 @@ func TestAnnotationEndsOnce(t *testing.T) {
 	}
 }
 
-// The annotations of a view are of its moment, as all of it is.
+// The annotations of a view date from the view's moment, like the rest of it.
 func TestViewHasAnnotationsOfItsMoment(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{})
 	end := r.Annotate("before", "")

@@ -21,8 +21,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// partial are allocators of which a layer below reports events, but not those of what they themselves lend: they are
-// recorded by what passes through.
+// partial are allocators for which only a layer below reports events, not those of the blocks that they lend
+// themselves: the recorder sees their requests and frees as they pass through.
 var partial = []opener{
 	{"magazine", func(dev driver.Device) (mem.Allocator, error) {
 		a, err := caching.New(dev, caching.Default())
@@ -93,7 +93,7 @@ func TestAttachToPinnedMemory(t *testing.T) {
 	}
 }
 
-// An allocator that has been recorded does not keep its recorders and their rings.
+// An allocator keeps no reference to a detached recorder or its ring.
 func TestDetachedRecordersGo(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	a, err := caching.New(dev, caching.Default())
@@ -136,7 +136,8 @@ func TestStacksBeginAboveAReporter(t *testing.T) {
 	}
 }
 
-// A recorder is detached while others allocate: they go on, and all that it has makes sense up to there.
+// Detaching a recorder while other goroutines allocate does not disturb them, and its history is consistent up to that
+// point.
 func TestDetachDuringLoad(t *testing.T) {
 	for _, x := range append(slices.Clip(allocators), partial...) {
 		t.Run(x.name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestDetachDuringLoad(t *testing.T) {
 	}
 }
 
-// The sizes of frees stay what was asked for as long as there is a tracker, though recording stops for a while.
+// While a tracker is attached, a free reports the requested size even if recording stopped for a while.
 func TestTrackersHearOfSizesAcrossStops(t *testing.T) {
 	r := newRig(t, allocators[3].open, trace.RecorderOptions{Context: trace.ContextAll})
 	var freed []int64

@@ -67,7 +67,7 @@ func (r *rig) alloc(size int64) mem.Block {
 	return b
 }
 
-// The functions that stacks are searched for.
+// The functions that the tests look for in stacks.
 
 func (r *rig) theAlloc() { r.block, _ = r.a.Alloc(r.stream, 3<<20) }
 func (r *rig) theOther() { r.block, _ = r.a.Alloc(r.stream, 3<<20) }
@@ -81,7 +81,7 @@ func (r *rig) theTrim() {
 	}
 }
 
-// json is a snapshot of now as text, with all its stacks.
+// json is a current snapshot as text, with all its stacks.
 func (r *rig) json() string {
 	r.t.Helper()
 	s, err := snapshot.Of(r.a, snapshot.Live{Recorder: r.recorder})
@@ -127,7 +127,7 @@ func TestBehaviour58_ContextsSayWhoseStacksThereAre(t *testing.T) {
 	}
 }
 
-// checkFrees checks that frees have the stacks that they should have.
+// checkFrees checks the stacks of frees.
 func checkFrees(t *testing.T, tr *trace.Trace, c trace.Context) {
 	t.Helper()
 	of := map[driver.Pointer]trace.StackID{}
@@ -143,8 +143,8 @@ func checkFrees(t *testing.T, tr *trace.Trace, c trace.Context) {
 	}
 }
 
-// Recording that is turned off and on again keeps what was before, and nothing of the gap: neither entries, nor the
-// stacks of blocks that are allocated since then, nor stale stacks of their addresses.
+// Turning recording off and on again keeps the earlier history and nothing from the gap: no entries, no stacks of
+// blocks allocated during it, and no stale stacks at their addresses.
 func TestBehaviour59_RecordingIsTurnedOffAndOn(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func names(s *trace.Stacks, id trace.StackID) (all []string) {
 	return all
 }
 
-// User metadata is on every entry; skipped actions, and no others, are left out.
+// Every entry has the user metadata; exactly the skipped actions are left out.
 func TestBehaviour60_MetadataAndSkippedActions(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {

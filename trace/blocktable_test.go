@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// The table of blocks says what a map would, whatever comes and goes: addresses that are close, far apart, or the same
-// in their lower bits.
+// The table of blocks behaves like a map under any insertions and deletions: addresses close together, far apart, or
+// with equal low bits.
 func TestLoanTable(t *testing.T) {
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -75,7 +75,7 @@ func TestSegmentList(t *testing.T) {
 	}
 }
 
-// Each stack has one number, however many there are.
+// Each stack has one number, however many stacks there are.
 func TestCallerTable(t *testing.T) {
 	var table callerTable
 	stacks := map[StackID][]uintptr{}

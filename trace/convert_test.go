@@ -350,7 +350,7 @@ func TestToProgramRefusesIndicesOutOfRange(t *testing.T) {
 	}
 }
 
-// Whatever the entries are, the program can be run.
+// The program can be run for any entries.
 func FuzzToProgram(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 0x10, 0x11, 3, 0x12, 4, 0x14, 0x20, 5, 8, 7, 0x22, 0x21}, byte(0))
 	f.Add([]byte{0, 1, 2, 0x10, 0x11, 3, 0x12, 4, 0x14, 0x20, 5, 8, 7, 0x22, 0x21, 9}, byte(0x2c))

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A trace says where recording was off, as far as entries of before it are left.
+// A trace marks where recording was off, as long as entries from before the gap remain.
 func TestGaps(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Max: 4})
 	gap := func() { r.Stop(); r.Start() }
@@ -50,7 +50,7 @@ func TestGaps(t *testing.T) {
 	r.Detach()
 	expect(1, 2)
 
-	// A view is of a moment before the gap.
+	// This view dates from before the gap.
 	r = trace.NewRecorder(trace.RecorderOptions{})
 	event()
 	v := r.View(func() {
@@ -64,7 +64,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// What was allocated before a gap ends there in a program; what is freed after it, or there at last, begins there.
+// In a program, a block allocated before a gap ends at the gap; a block freed after the gap, or still allocated at the
+// end, begins at the gap.
 func TestToProgramAfterGaps(t *testing.T) {
 	tr := events(t, `
 free_requested 0x500 5

@@ -20,7 +20,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// everyAllocator is all that a recorder is attached to in this package's tests.
+// everyAllocator lists all allocators that this package's tests record.
 var everyAllocator = slices.Concat(allocators, partial, []opener{
 	{"bfc", func(dev driver.Device) (mem.Allocator, error) {
 		return bfc.New(dev, bfc.Config{})
@@ -112,7 +112,7 @@ func TestDefect13_TurningHistoryOffForgetsIt(t *testing.T) {
 	}
 }
 
-// Turned on, history stays unless it is to be cleared, and is as long, and of such actions, as is asked for.
+// Turning history on keeps the old entries unless asked to clear them, and uses the requested length and actions.
 func TestDefect13_RecordHistoryChangesWhatIsKept(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Max: 4, Skip: []mem.Action{mem.ActionFreeCompleted}})
 	next := driver.Pointer(0)
@@ -157,7 +157,7 @@ func TestDefect13_RecordHistoryChangesWhatIsKept(t *testing.T) {
 	})
 }
 
-// Metadata of a goroutine is on the entries that it causes, and on no others; the recorder's is on the rest.
+// A goroutine's metadata is on exactly the entries that the goroutine causes; all other entries have the recorder's.
 func TestDefect13_MetadataOfAGoroutine(t *testing.T) {
 	for _, x := range everyAllocator {
 		r := newRig(t, x.open, trace.RecorderOptions{})
@@ -219,7 +219,7 @@ func TestWithMetadataEnds(t *testing.T) {
 	}
 }
 
-// Entries have the compile context of the goroutine that causes them, and say so where there is none.
+// Entries have the compile context of the goroutine that causes them, or N/A.
 func TestDefect15_CompileContexts(t *testing.T) {
 	for _, x := range everyAllocator {
 		r := newRig(t, x.open, trace.RecorderOptions{})

@@ -40,7 +40,7 @@ func (l *blocks) observe(e mem.Event) {
 	}
 }
 
-// A recorded is an allocator that is recorded, and its closer.
+// A recorded is an allocator with a recorder, and its closer.
 type recorded struct {
 	mem.Allocator
 	below mem.Allocator
@@ -50,7 +50,7 @@ func (r recorded) Unwrap() mem.Allocator                  { return r.Allocator }
 func (r recorded) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(r.Allocator, b, h) }
 func (r recorded) Close() error                           { return r.below.(io.Closer).Close() }
 
-// The layer is as good an allocator as the one below, whose blocks move.
+// The layer passes the tests of an allocator, also above one whose blocks move.
 func TestLayerConformance(t *testing.T) {
 	const region, bounce = 16<<20 - 4096, 64 << 10
 	memtest.Run(t, memtest.Config{
@@ -74,7 +74,8 @@ func TestLayerConformance(t *testing.T) {
 	})
 }
 
-// A block's free has the size that was asked for and the stream; of a block of a gap, the size that it has.
+// A free has the requested size and the stream of its block, or the block's rounded size if the block was allocated in
+// a gap.
 func TestLayerRemembersWhatWasAskedFor(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	side := drivertest.NewStream(t, dev)
@@ -159,8 +160,8 @@ func TestLayerFollowsMoves(t *testing.T) {
 	}
 }
 
-// Goroutines allocate, each in a function of its own, while others turn everything on and off: what is allocated twice,
-// or has the stack of another, would be wrong.
+// Goroutines allocate, each in its own function, while others turn everything on and off: no address may be allocated
+// twice, and no block may have another goroutine's stack.
 func TestTogglingWhileOthersAllocate(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {
@@ -231,7 +232,7 @@ func (r *rig) worker1(n int64) mem.Block { return r.alloc(n) }
 //go:noinline
 func (r *rig) worker2(n int64) mem.Block { return r.alloc(n) }
 
-// A tracker that is there all along hears of a history that makes sense, however often recording is turned off and on.
+// A tracker that stays attached sees a consistent history, however often recording is turned off and on.
 func TestTrackersHearOfAllWhileRecordingIsToggled(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {

@@ -26,8 +26,8 @@ func warmPairs(b *testing.B, a mem.Allocator, s driver.Stream) {
 	}
 }
 
-// What recording costs a warm pair: alone and stopped differ by what a recorder costs that is off, observed and
-// recording by what three events cost in the recorder.
+// BenchmarkPair measures the cost of recording for a warm pair: "alone" and "stopped" differ by the cost of a recorder
+// that is off, "observed" and "recording" by the cost of three events in the recorder.
 func BenchmarkPair(b *testing.B) {
 	const entries = 1 << 16
 	clock := func() int64 { return time.Now().UnixMicro() }

@@ -29,7 +29,7 @@ func pair(t testing.TB, a mem.Allocator, s driver.Stream, size int64) mem.Block 
 	return b
 }
 
-// Neither recording nor what it leaves behind takes memory from Go's heap once all is warm.
+// Once warm, neither recording nor a stopped recorder allocates on Go's heap.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	for _, x := range allocators {
 		for c := trace.ContextNever; c <= trace.ContextAll; c++ {
@@ -160,7 +160,7 @@ func TestStateOutlivesTheRing(t *testing.T) {
 	}
 }
 
-// Trackers hear of everything in order, whether it is recorded or not, before it is.
+// Trackers receive all events in order, recorded or not, and before they are recorded.
 func TestTrackers(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestOutOfMemoryObservers(t *testing.T) {
 	}
 }
 
-// Annotations have a ring of their own, and are noted only while events are.
+// Annotations have their own ring, and are stored only while events are recorded.
 func TestAnnotations(t *testing.T) {
 	now := int64(0)
 	r := trace.NewRecorder(trace.RecorderOptions{Max: 4, Clock: func() int64 { now++; return now }})

@@ -202,8 +202,8 @@ func TestProgramScriptRefusesStreamsThatHaveNoName(t *testing.T) {
 	}
 }
 
-// Parsing never panics, and what is parsed prints as a text that parses to the same. A script that is a program is one
-// whose script is the same program.
+// Parsing never panics, and a parsed script prints as a text that parses to the same script. If a script is a valid
+// program, printing the program and parsing it again gives the same program.
 func FuzzParseScript(f *testing.F) {
 	f.Add("device sim total=1MiB\nalloc a 512 on=s0\nfree a\nalloc b 1KiB on=s1 # why\n----\na = 0x000+512\n")
 	f.Add("allocator caching a:b\nfree a used=s1,s2\nwait s1 s2\nwork s0\nsync s0\nlimit 1GiB\nstats x\n\nsnapshot\nsegments\n")

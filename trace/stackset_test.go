@@ -2,7 +2,7 @@ package trace
 
 import "testing"
 
-// Equal stacks have one number, frames stand in the table once, and a table that is added to keeps what it has.
+// Equal stacks have one number, each frame is in the table once, and adding to a table keeps its content.
 func TestStackSet(t *testing.T) {
 	f := func(name string) Frame { return Frame{Name: name, Filename: name + ".go", Line: 7} }
 	var x StackSet

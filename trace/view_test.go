@@ -12,7 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A view is of the moment at which the allocator reported its description, however much happens before that returns.
+// A view dates from the moment at which the allocator reported its description, even if more events follow before the
+// call returns.
 func TestViewIsOfItsMoment(t *testing.T) {
 	for _, reported := range []bool{true, false} {
 		for _, limit := range []int{0, 5, 2} {
@@ -48,7 +49,7 @@ func TestViewIsOfItsMoment(t *testing.T) {
 	}
 }
 
-// A source is an allocator that says who listens to it.
+// A source is an allocator that logs the calls of its Observe method.
 type source struct {
 	mem.Allocator
 	calls []string

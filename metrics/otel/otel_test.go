@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// A rig is a registry behind a provider, with the statistics of one source in the test's hand.
+// A rig is a registry behind a provider, with one source whose statistics the test sets.
 type rig struct {
 	t          *testing.T
 	registry   metrics.Registry
@@ -134,7 +134,7 @@ func TestInstruments(t *testing.T) {
 	}
 }
 
-// A counter that is reset, or begins anew with another source of the same labels, does not fall.
+// A counter does not fall when it is reset, or when another source with the same labels begins at 0.
 func TestCounterThatIsReset(t *testing.T) {
 	g := newRig(t)
 	for _, step := range []struct{ now, want int64 }{{5, 5}, {7, 7}, {2, 9}, {2, 9}, {0, 9}, {3, 12}} {
@@ -181,8 +181,8 @@ func TestCounterOfANewSource(t *testing.T) {
 	}
 }
 
-// With deltas a source that fails neither gives a point that is no delta, nor makes the next one count everything
-// again.
+// With delta temporality, a failing source exports no point that is not a delta, and the next point does not count
+// everything again.
 func TestDeltas(t *testing.T) {
 	g := newRig(t, sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
 	g.stats.NumOOMs = 5
@@ -205,7 +205,8 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
-// Two readers that collect at once see a counter that only rises, and neither takes what the other saw for a reset.
+// Two readers that collect at the same time see a counter that only rises, and neither takes the other's value for a
+// reset.
 func TestTwoReaders(t *testing.T) {
 	readers := []*sdk.ManualReader{sdk.NewManualReader(), sdk.NewManualReader()}
 	provider := sdk.NewMeterProvider(sdk.WithReader(readers[0]), sdk.WithReader(readers[1]))
@@ -244,7 +245,7 @@ func TestTwoReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// A source that fails keeps nothing of the others back.
+// A failing source does not withhold the values of the others.
 func TestSourceThatFails(t *testing.T) {
 	g := newRig(t)
 	if _, err := g.registry.AddDevice(metrics.Labels{Device: "sim:0"},

@@ -1,6 +1,6 @@
-// Package promtest holds what package metrics writes against what others wrote: Prometheus's own parser of the text
-// format, and, for the names, OpenTelemetry's exporter to Prometheus. It is a module of its own, so that no other
-// depends on them:
+// Package promtest checks the output of package metrics with independent implementations: Prometheus's own parser of
+// the text format and, for the names, OpenTelemetry's exporter to Prometheus. It is a separate module, so that no other
+// module depends on them:
 //
 //	cd metrics/promtest && go test ./...
 package promtest
@@ -31,7 +31,7 @@ import (
 
 const awkward = "a\\b\"c\nd {e=\"f\"}, # ö"
 
-// registry returns one with every kind of source, so that every metric is told, and a source that fails.
+// registry returns a registry with every kind of source, so that every metric is exported, and a failing source.
 func registry(t *testing.T) *metrics.Registry {
 	t.Helper()
 	check := func(err error) {
@@ -77,7 +77,8 @@ func registry(t *testing.T) *metrics.Registry {
 	return r
 }
 
-// A family is what one of Prometheus's families says, without what tells two ways of getting it apart.
+// A family has the content of a Prometheus metric family, without the details in which the two ways of obtaining it
+// differ.
 type family struct {
 	kind   dto.MetricType
 	help   string
@@ -128,7 +129,7 @@ func parsed(t *testing.T, r *metrics.Registry) map[string]family {
 	return families(t, all)
 }
 
-// Prometheus's parser reads on the page just what Gather says.
+// Prometheus's parser reads from the page exactly the values of Gather.
 func TestText(t *testing.T) {
 	r := registry(t)
 	got := parsed(t, r)
@@ -166,8 +167,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Through OpenTelemetry and its exporter to Prometheus the same comes out as on the page: names, types, labels and
-// values.
+// OpenTelemetry's exporter to Prometheus yields the same names, types, labels and values as the page.
 func TestOpenTelemetryToPrometheus(t *testing.T) {
 	r := registry(t)
 	to := prometheus.NewRegistry()
