@@ -76,20 +76,25 @@ func TestOwnersOfWhatMayBeShared(t *testing.T) {
 	copied.Release()
 }
 
+// overlapping returns random data, and the length and two places of parts of it.
+func overlapping(r *rand.Rand) (data []int32, length, to, from int) {
+	n := 2 + r.IntN(40)
+	data = make([]int32, n)
+	for i := range data {
+		data[i] = r.Int32()
+	}
+	length = 1 + r.IntN(n)
+	return data, length, r.IntN(n - length + 1), r.IntN(n - length + 1)
+}
+
 // TestCopyFromOverlaps: what is copied is what was there before, whichever way the two overlap.
 func TestCopyFromOverlaps(t *testing.T) {
 	p := tensortest.Scope(t, "host")
 	seed := testkit.Seed(t)
 	r := rand.New(rand.NewPCG(seed, seed))
 	for range 300 {
-		n := 2 + r.IntN(40)
-		data := make([]int32, n)
-		for i := range data {
-			data[i] = r.Int32()
-		}
+		data, length, to, from := overlapping(r)
 		x := tensor.Must(tensor.FromSlice(p.Place, data))
-		length := 1 + r.IntN(n)
-		to, from := r.IntN(n-length+1), r.IntN(n-length+1)
 		src, dst := tensor.Must(x.Narrow(0, from, length)), tensor.Must(x.Narrow(0, to, length))
 		want := slices.Clone(data)
 		copy(want[to:to+length], data[from:from+length])

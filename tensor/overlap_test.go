@@ -70,14 +70,8 @@ func TestCopyFromOverlapsInForeignMemory(t *testing.T) {
 		seed := testkit.Seed(t)
 		r := rand.New(rand.NewPCG(seed, seed))
 		for range 200 {
-			n := 2 + r.IntN(40)
-			data := make([]int32, n)
-			for i := range data {
-				data[i] = r.Int32()
-			}
+			data, length, to, from := overlapping(r)
 			x := tensor.Must(tensor.FromSlice(p.Place, data))
-			length := 1 + r.IntN(n)
-			to, from := r.IntN(n-length+1), r.IntN(n-length+1)
 			dst, src := window(t, p.Place, x, to, length), window(t, p.Place, x, from, length)
 			overlap, same := dst.Overlaps(src), dst.SameElements(src)
 			if meet := max(to, from)-min(to, from) < length; overlap != meet || same != (to == from) {

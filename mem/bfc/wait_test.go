@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
@@ -122,18 +123,20 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// takeRest allocates all memory that the device has left, as another program could.
+func (b *bench) takeRest() driver.Pointer {
+	b.t.Helper()
+	free, _, err := b.dev.Available()
+	testkit.Must(b.t, err)
+	return drivertest.Alloc(b.t, b.dev, free)
+}
+
 func TestWaitEndsWithTheAllocator(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 4 * mib})
 	ctx, cancel := newAlarm()
 	defer cancel()
 	// No block is live, but other programs have left the device no memory.
-	free, _, err := b.dev.Available()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.dev.Alloc(free); err != nil {
-		t.Fatal(err)
-	}
+	b.takeRest()
 	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
 	<-ctx.waits
 	if err := b.Close(); err != nil {
@@ -191,11 +194,7 @@ func TestNewSegmentsWakeThoseWhoWait(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 4 * mib})
 	ctx, cancel := newAlarm()
 	defer cancel()
-	free, _, err := b.dev.Available()
-	if err != nil {
-		t.Fatal(err)
-	}
-	others := drivertest.Alloc(t, b.dev, free)
+	others := b.takeRest()
 	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
 	<-ctx.waits
 	if err := b.dev.Free(others); err != nil {

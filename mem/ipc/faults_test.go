@@ -35,7 +35,7 @@ func whole(d driver.Device) error {
 }
 
 func TestEveryCallOfTheExporterFails(t *testing.T) {
-	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+	for way, opts := range ways {
 		t.Run(way, func(t *testing.T) {
 			d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 			other := drivertest.OpenDevice(t, "host:total=256MiB")
@@ -108,7 +108,7 @@ func exporting(d *fault.Device, e *ipc.Exporter, i *ipc.Importer) error {
 
 // The importer is a process of its own: handles are for others, and what it has open is its own.
 func TestEveryCallOfTheImporterFails(t *testing.T) {
-	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+	for way, opts := range ways {
 		t.Run(way, func(t *testing.T) {
 			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			e, path := export(t, d, opts)

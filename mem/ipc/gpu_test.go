@@ -22,27 +22,7 @@ func TestGPUProcesses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, d, b.Ptr, "hello")
-			orderly := start(t, "import", path, e.Ticket(b).String(), device)
-			crashes := start(t, "import", path, e.Ticket(b).String(), device)
-			if one, two := orderly.hear(t), crashes.hear(t); one != "hello" || two != "hello" {
-				t.Errorf("the importers read %q and %q", one, two)
-			}
-			if n := e.Users(b); n != 2 {
-				t.Errorf("%d users", n)
-			}
-			crashes.kill(t)
-			orderly.tell(t, "close")
-			if orderly.hear(t) != "closed" {
-				t.Error("the other importer did not close")
-			}
-			if err := e.Wait(t.Context(), b); err != nil {
-				t.Error(err)
-			}
-			if got := get(t, d, b.Ptr+8, 5); got != "reply" {
-				t.Errorf("the exporter reads %q", got)
-			}
-			e.Free(b)
+			crashAnImporter(t, d, e, b, path, device)
 
 			there := filepath.Join(t.TempDir(), "there")
 			exporter := start(t, "export", there, way, device)

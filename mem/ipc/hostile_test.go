@@ -168,7 +168,7 @@ func TestAnImporterThatNeverReads(t *testing.T) {
 
 // One that opens a block very often, closes it more often still and closes what it never opened, counts as it should.
 func TestAnImporterThatMiscounts(t *testing.T) {
-	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+	for way, opts := range ways {
 		t.Run(way, func(t *testing.T) {
 			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			e, path := export(t, d, opts)
@@ -550,11 +550,7 @@ func poorRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	i, err := ipc.Dial(d, args[0])
-	if err != nil {
-		return err
-	}
-	ticket, err := ipc.ParseTicket(args[1])
+	i, ticket, err := dialRole(d, args)
 	if err != nil {
 		return err
 	}

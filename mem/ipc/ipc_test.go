@@ -269,8 +269,11 @@ func TestGarbageOnTheSocket(t *testing.T) {
 	}
 }
 
+// ways are the two ways in which blocks are exported.
+var ways = map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}}
+
 func TestConformance(t *testing.T) {
-	for name, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+	for name, opts := range ways {
 		t.Run(name, func(t *testing.T) {
 			memtest.Run(t, memtest.Config{
 				Device: memtest.On("host:total=1GiB,granularity=64KiB"), // small blocks: they are filled and checked

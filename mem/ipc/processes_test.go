@@ -17,6 +17,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
@@ -144,17 +145,23 @@ func exportRole(args []string) error {
 	return err
 }
 
+// dialRole connects to the exporter at the path that is the first argument. The second is a ticket.
+func dialRole(d driver.Device, args []string) (*ipc.Importer, ipc.Ticket, error) {
+	i, err := ipc.Dial(d, args[0])
+	if err != nil {
+		return nil, ipc.Ticket{}, err
+	}
+	ticket, err := ipc.ParseTicket(args[1])
+	return i, ticket, err
+}
+
 // importRole opens a block, writes into it, says what it read and waits: for a line, then it closes the block.
 func importRole(args []string) error {
 	d, err := openChild(args)
 	if err != nil {
 		return err
 	}
-	i, err := ipc.Dial(d, args[0])
-	if err != nil {
-		return err
-	}
-	ticket, err := ipc.ParseTicket(args[1])
+	i, ticket, err := dialRole(d, args)
 	if err != nil {
 		return err
 	}
@@ -196,6 +203,33 @@ func openFiles() (files []string) {
 	return files
 }
 
+// crashAnImporter has two processes open a block, of which one is killed and the other closes it, and frees the block.
+// More arguments go to the processes.
+func crashAnImporter(t *testing.T, d driver.Device, e *ipc.Exporter, b mem.Block, path string, more ...string) {
+	t.Helper()
+	put(t, d, b.Ptr, "hello")
+	args := append([]string{"import", path, e.Ticket(b).String()}, more...)
+	orderly, crashes := start(t, args...), start(t, args...)
+	if one, two := orderly.hear(t), crashes.hear(t); one != "hello" || two != "hello" {
+		t.Errorf("the importers read %q and %q", one, two)
+	}
+	if n := e.Users(b); n != 2 {
+		t.Errorf("%d users", n)
+	}
+	crashes.kill(t)
+	orderly.tell(t, "close")
+	if orderly.hear(t) != "closed" {
+		t.Error("the other importer did not close")
+	}
+	if err := e.Wait(t.Context(), b); err != nil { // returns only if the crash took its user away
+		t.Error(err)
+	}
+	if got := get(t, d, b.Ptr+8, 5); got != "reply" {
+		t.Errorf("the exporter reads %q", got)
+	}
+	e.Free(b)
+}
+
 // The consumer crashes: its users go, and the memory stays the exporter's.
 func TestImporterIsKilled(t *testing.T) {
 	for _, way := range []string{"pages", "handles"} {
@@ -206,27 +240,7 @@ func TestImporterIsKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, d, b.Ptr, "hello")
-			orderly := start(t, "import", path, e.Ticket(b).String())
-			crashes := start(t, "import", path, e.Ticket(b).String())
-			if one, two := orderly.hear(t), crashes.hear(t); one != "hello" || two != "hello" {
-				t.Errorf("the importers read %q and %q", one, two)
-			}
-			if n := e.Users(b); n != 2 {
-				t.Errorf("%d users", n)
-			}
-			crashes.kill(t)
-			orderly.tell(t, "close")
-			if orderly.hear(t) != "closed" {
-				t.Error("the other importer did not close")
-			}
-			if err := e.Wait(t.Context(), b); err != nil { // returns only if the crash took its user away
-				t.Error(err)
-			}
-			if got := get(t, d, b.Ptr+8, 5); got != "reply" {
-				t.Errorf("the exporter reads %q", got)
-			}
-			e.Free(b)
+			crashAnImporter(t, d, e, b, path)
 			if free, total, err := d.Available(); err != nil || free != total {
 				t.Errorf("%d of %d free after Free, %v", free, total, err)
 			}
