@@ -182,7 +182,8 @@ def compile_shim_here(directory: Path, scratch: Path) -> None:
         return
     target = directory / build.shim_name()
     if not target.exists():
-        jit.compile_shim(build, target, oldglibc.single_threaded_source(scratch))
+        stubs = oldglibc.linker_flags(scratch, jit.compiler()).split()
+        jit.compile_shim(build, target, str(oldglibc.cxx_source(scratch)), *stubs)
 
 
 def pack(tree: Path, out: Path) -> tuple[Path, list[str]]:

@@ -16,19 +16,25 @@ FUNCTIONS = {
     "libpthread.so.0": (
         "pthread_attr_getstack", "pthread_attr_getstacksize", "pthread_attr_setstacksize", "pthread_create",
         "pthread_detach", "pthread_getattr_np", "pthread_getspecific", "pthread_join", "pthread_key_create",
-        "pthread_key_delete", "pthread_kill", "pthread_mutex_trylock", "pthread_once", "pthread_setspecific",
+        "pthread_key_delete", "pthread_kill", "pthread_mutex_trylock", "pthread_once", "pthread_rwlock_tryrdlock",
+        "pthread_rwlock_trywrlock", "pthread_setspecific",
         "pthread_sigmask",
     ),
     "libdl.so.2": ("dladdr", "dlclose", "dlerror", "dlopen", "dlsym"),
 }  # fmt: skip
 
-# libstdc++'s headers read this variable of glibc 2.32 to save atomic operations in programs without threads. A
-# definition of our own, which is never true, keeps the reference inside.
-SINGLE_THREADED = """#if __has_include(<sys/single_threaded.h>)
+# What the headers of libstdc++ refer to, and old systems lack. Definitions of our own keep the references inside.
+CXX_SOURCE = """#pragma GCC visibility push(hidden)
 extern "C" {
-__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;
+// A variable of glibc 2.32, by which programs without threads save atomic operations. There are threads.
+extern char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
+// A function of libstdc++ 13, which exists so that programs with <iostream> need that version. PyTorch's libraries, which
+// are loaded before a shim, have set up the streams.
+void _ZSt21ios_base_library_initv() {}
 }
-#endif
+#pragma GCC visibility pop
 """
 
 
@@ -41,13 +47,13 @@ def linker_flags(directory: Path, compiler: str = "gcc") -> str:
         source.write_text("".join(f"void {function}(void) {{}}\n" for function in functions))
         flags = ["-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-w"]
         link = [f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}", "-o", str(directory / name)]
-        subprocess.run([compiler, *flags, str(source), *link], check=True)
+        subprocess.run([compiler, *flags, "-x", "c", str(source), *link], check=True)
     libraries = " ".join(f"-l:{name}" for name in FUNCTIONS)
     return f"-L{directory} -Wl,--push-state,--no-as-needed {libraries} -Wl,--pop-state"
 
 
-def single_threaded_source(directory: Path) -> Path:
+def cxx_source(directory: Path) -> Path:
     """Write the C++ source that is to be compiled with a shim into a directory."""
-    path = directory / "singlethreaded.cpp"
-    path.write_text(SINGLE_THREADED)
+    path = directory / "oldglibc.cpp"
+    path.write_text(CXX_SOURCE)
     return path

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import files, pluggable, settings, shims, torchbuild
 from .errors import AshlarError, SettingsError, UnsupportedError
-from .library import FORKED, Library, forked
+from .library import FORKED, UNKNOWN, Library, forked
 from .settings import TIERS, Settings
 
 # NCCL registers memory by its address, and would keep the registration when Ashlar remaps the pages behind it.
@@ -284,8 +284,13 @@ def pin(tensor: Any) -> int:
     For libraries that register memory by its address. The result is an address for unpin, which the tensor itself may
     not live to see. A tensor outside Ashlar's memory is an error.
     """
-    address = _address(tensor)
-    _require().library.pin(address)
+    active, address = _require(), _address(tensor)
+    if active.shim and not active.shim.owns(address):
+        raise AshlarError(
+            "pin: the tensor is not in Ashlar's memory: it was made before enable(), in a private pool, or on the host",
+            UNKNOWN,
+        )
+    active.library.pin(address)
     return address
 
 

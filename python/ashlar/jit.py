@@ -64,14 +64,13 @@ def shim_command(build: TorchBuild) -> list[str]:
     return [*command, str(runtime)] if runtime else command
 
 
-def compile_shim(build: TorchBuild, target: Path, *more_sources: Path) -> None:
-    """Compile the shim for a build of PyTorch to a file, perhaps with more sources."""
+def compile_shim(build: TorchBuild, target: Path, *more: str) -> None:
+    """Compile the shim for a build of PyTorch to a file, perhaps with more arguments for the compiler."""
     if not any(path.suffix == ".cpp" for path in files.shim_sources()):
         raise AshlarError(f"no sources of the shim in {files.SHIM_SOURCES}: install the wheel again")
     if not (build.root / "include" / "c10" / "cuda" / "CUDACachingAllocator.h").is_file():
         raise AshlarError(f"PyTorch's headers are not in {build.root / 'include'}: install PyTorch from its wheel")
-    command = [*shim_command(build), *[str(source) for source in more_sources], "-o", str(target)]
-    _run(command, f"the shim for PyTorch {build.version}")
+    _run([*shim_command(build), *more, "-o", str(target)], f"the shim for PyTorch {build.version}")
 
 
 def compile_hooks(target: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 
 from .errors import AshlarError
@@ -69,26 +69,19 @@ class Stats(Structure):
         return result
 
 
-class Block(Structure):
-    """ashlar_block."""
-
-    _fields_ = [("address", c_uint64), ("size", c_int64), ("device", c_int32), ("pinned", c_int32)]
-
-
 def _function(*arguments: type) -> type:
     """The type of a pointer to a function that returns a status."""
     return ctypes.CFUNCTYPE(c_int32, *arguments)
 
 
-_Visitor = c_void_p  # no callback is used from Python
-
+# The functions in the order of the table. Those that Python does not call have their place, and simple types.
 _FUNCTIONS = [
     ("last_error", ctypes.CFUNCTYPE(c_char_p)),
     ("init", _function(c_int32, c_char_p)),
     ("alloc", _function(c_int32, c_size_t, c_size_t, c_uint32, POINTER(c_void_p))),
     ("free", _function(c_void_p)),
     ("record_stream", _function(c_void_p, c_size_t, c_uint32)),
-    ("block", _function(c_void_p, POINTER(Block))),
+    ("block", _function(c_void_p, c_void_p)),
     ("pin", _function(c_void_p)),
     ("unpin", _function(c_void_p)),
     ("set_limit", _function(c_int32, c_int64)),
@@ -97,8 +90,8 @@ _FUNCTIONS = [
     ("stats", _function(c_int32, POINTER(Stats))),
     ("reset_peak_stats", _function(c_int32)),
     ("reset_accumulated_stats", _function(c_int32)),
-    ("snapshot", _function(c_int32, _Visitor, c_void_p)),
-    ("observe", _function(_Visitor, c_void_p)),
+    ("snapshot", _function(c_int32, c_void_p, c_void_p)),
+    ("observe", _function(c_void_p, c_void_p)),
     ("enable_peer", _function(c_int32, c_int32)),
     ("runtime_info", _function(c_char_p, c_size_t)),
     ("closing", ctypes.CFUNCTYPE(None)),
@@ -199,12 +192,6 @@ class Library:
     def empty_cache(self, device: int) -> None:
         """Return memory that is not in use to the driver; device -1 means all."""
         self._call("empty_cache", device)
-
-    def block(self, address: int) -> Block:
-        """The live block that an address lies in."""
-        result = Block()
-        self._call("block", address, ctypes.byref(result))
-        return result
 
     def pin(self, address: int) -> None:
         """Keep the block at an address, and its memory, in place after its free, until unpin."""

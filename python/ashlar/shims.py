@@ -70,7 +70,6 @@ class Shim:
         for name, result, *arguments in (
             ("built_for", char_p),
             ("install", int_, void_p, char_p, char_p, ctypes.c_size_t),
-            ("installed", int_),
             ("native_push", None),
             ("native_pop", None),
             ("owns", int_, void_p),
@@ -86,11 +85,7 @@ class Shim:
         error = ctypes.create_string_buffer(4096)
         if self._file.ashlar_shim_install(table, options.encode(), error, len(error)) != 0:
             text = error.value.decode(errors="replace") or self._error()
-            raise AshlarError(f"PyTorch {self.path.name} cannot be set up: {text}")
-
-    def installed(self) -> bool:
-        """Whether PyTorch uses the shim."""
-        return bool(self._file.ashlar_shim_installed())
+            raise AshlarError(f"the shim {self.path.name} cannot be installed: {text}")
 
     def native_push(self) -> None:
         """From now on this thread's allocations are PyTorch's own; calls nest."""

@@ -227,7 +227,8 @@ class Calls(unittest.TestCase):
             "try: ashlar.pin(torch.Tensor(13))\nexcept ashlar.AshlarError as err: print(err, err.status)"
         )
         self.assertEqual(app.calls()[2:6], ["pin 8192", "pin 8192", "unpin 8192", "unpin 8192"])
-        self.assertEqual(out, "ashlar: pin: the address is in no live block of Ashlar's 2")
+        self.assertTrue(out.startswith("ashlar: pin: the tensor is not in Ashlar's memory"), out)
+        self.assertTrue(out.endswith(" 2"), out)
 
 
 class Fork(unittest.TestCase):
