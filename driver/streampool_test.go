@@ -92,7 +92,7 @@ func TestStreamPoolLendsTheLastOneBack(t *testing.T) {
 	put(t, p, b, c, a)
 	for i, want := range []driver.Stream{a, c, b} {
 		if got := get(t, p); got != want {
-			t.Errorf("loan %d is of stream %d, want stream %d", i, got.ID(), want.ID())
+			t.Errorf("stream %d of the pool is of stream %d, want stream %d", i, got.ID(), want.ID())
 		}
 	}
 	if dev.made != 3 || dev.opts.Priority != -1 {

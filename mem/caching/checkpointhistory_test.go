@@ -59,20 +59,20 @@ func (t *poolTally) add(o *poolTally) {
 type poolHistory struct {
 	*caching.Allocator
 	poolTally
-	t        *testing.T
-	r        *rand.Rand
-	sim      *sim.Device
-	dev      *fault.Device // counts calls
-	settings string
-	streams  []driver.Stream
-	side     driver.Stream // uses blocks of others
-	held     bool
-	pools    []*poolModel                 // the default pool first
-	seen     map[driver.Pointer]mem.Event // what events say is live; nil without an observer
-	counts   eventSum                     // as events say, and the most since the peaks were reset
-	peaks    eventSum
-	step     int
-	loans    int
+	t           *testing.T
+	r           *rand.Rand
+	sim         *sim.Device
+	dev         *fault.Device // counts calls
+	settings    string
+	streams     []driver.Stream
+	side        driver.Stream // uses blocks of others
+	held        bool
+	pools       []*poolModel                 // the default pool first
+	seen        map[driver.Pointer]mem.Event // what events say is live; nil without an observer
+	counts      eventSum                     // as events say, and the most since the peaks were reset
+	peaks       eventSum
+	step        int
+	allocations int
 }
 
 type eventSum struct{ blocks, requested int64 }
@@ -80,12 +80,12 @@ type eventSum struct{ blocks, requested int64 }
 type poolModel struct {
 	id     mem.PoolID
 	user   *caching.Pool // who made it; nil of the default pool, and of those of captured graphs
-	live   []loan        // by address
+	live   []liveBlock   // by address
 	begun  bool          // it has a user; never, if it is the default pool
 	states []*keptState
 }
 
-type loan struct {
+type liveBlock struct {
 	mem.Block
 	asked int64
 	n     int // which it is; the same when it is live again
@@ -93,7 +93,7 @@ type loan struct {
 
 type keptState struct {
 	*caching.PoolState
-	live     []loan
+	live     []liveBlock
 	segments []mem.SegmentInfo
 }
 
@@ -214,15 +214,15 @@ func (h *poolHistory) alloc(m *poolModel) (err error) {
 				return
 			}
 			i, _ := m.find(block.Ptr)
-			h.loans++
-			m.live = slices.Insert(m.live, i, loan{block, size, h.loans})
+			h.allocations++
+			m.live = slices.Insert(m.live, i, liveBlock{block, size, h.allocations})
 		}
 	})
 	return err
 }
 
 func (m *poolModel) find(ptr driver.Pointer) (int, bool) {
-	return slices.BinarySearchFunc(m.live, ptr, func(l loan, ptr driver.Pointer) int { return cmp.Compare(l.Ptr, ptr) })
+	return slices.BinarySearchFunc(m.live, ptr, func(l liveBlock, ptr driver.Pointer) int { return cmp.Compare(l.Ptr, ptr) })
 }
 
 func (h *poolHistory) free(m *poolModel) {

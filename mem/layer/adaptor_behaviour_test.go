@@ -140,8 +140,8 @@ func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 			testkit.Must(t, below.Compact(idle{}))
 		}
 		a.Free(b)
-		if o.lifts != 2 || o.lands != 2 || o.block != b || len(below.loans) != 1 {
-			t.Errorf("%s: %d lifts, %d landings, at %+v; %d blocks are left", name, o.lifts, o.lands, o.block, len(below.loans))
+		if o.lifts != 2 || o.lands != 2 || o.block != b || len(below.blocks) != 1 {
+			t.Errorf("%s: %d lifts, %d landings, at %+v; %d blocks are left", name, o.lifts, o.lands, o.block, len(below.blocks))
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestBehaviour90_AdaptorsAcrossGoroutines(t *testing.T) {
 			s := drivertest.NewStream(t, dev)
 			streams[i] = s
 		}
-		loans := make(chan mem.Block, 16)
+		blocks := make(chan mem.Block, 16)
 		var allocs, frees sync.WaitGroup
 		for i := range 4 {
 			allocs.Go(func() {
@@ -185,17 +185,17 @@ func TestBehaviour90_AdaptorsAcrossGoroutines(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					loans <- b
+					blocks <- b
 				}
 			})
 			frees.Go(func() {
-				for b := range loans {
+				for b := range blocks {
 					a.Free(b, streams[i])
 				}
 			})
 		}
 		allocs.Wait()
-		close(loans)
+		close(blocks)
 		frees.Wait()
 		trimmer, _ := mem.Find[mem.Trimmer](a)
 		testkit.Must(t, trimmer.EmptyCache())

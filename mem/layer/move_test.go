@@ -20,7 +20,7 @@ import (
 // addresses.
 type slidingAllocator struct {
 	mu       sync.Mutex
-	loans    []*shelved
+	blocks   []*placed
 	next     uint64
 	freed    []mem.Block
 	used     [][]driver.Stream // of each Free
@@ -29,7 +29,7 @@ type slidingAllocator struct {
 	onFree   func()            // called before a Free has the lock
 }
 
-type shelved struct {
+type placed struct {
 	mem.Block
 	holder mem.Holder
 	told   []driver.Stream // what its last BeginMove said
@@ -45,13 +45,13 @@ func (a *slidingAllocator) Alloc(_ driver.Stream, size int64) (mem.Block, error)
 	defer a.mu.Unlock()
 	at := driver.Pointer(shelfStart)
 	i := 0
-	for i < len(a.loans) && a.loans[i].Ptr < at+driver.Pointer(size) {
-		at = a.loans[i].Ptr + driver.Pointer(a.loans[i].Size)
+	for i < len(a.blocks) && a.blocks[i].Ptr < at+driver.Pointer(size) {
+		at = a.blocks[i].Ptr + driver.Pointer(a.blocks[i].Size)
 		i++
 	}
 	a.next++
 	b := mem.Block{Ptr: at, Size: size, Tag: a.next}
-	a.loans = slices.Insert(a.loans, i, &shelved{Block: b})
+	a.blocks = slices.Insert(a.blocks, i, &placed{Block: b})
 	return b, nil
 }
 
@@ -65,12 +65,12 @@ func (a *slidingAllocator) Free(b mem.Block, used ...driver.Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := a.index(b)
-	a.loans = slices.Delete(a.loans, i, i+1)
+	a.blocks = slices.Delete(a.blocks, i, i+1)
 	a.freed, a.used = append(a.freed, b), append(a.used, used)
 }
 
 func (a *slidingAllocator) index(b mem.Block) int {
-	i := slices.IndexFunc(a.loans, func(l *shelved) bool { return l.Block == b })
+	i := slices.IndexFunc(a.blocks, func(l *placed) bool { return l.Block == b })
 	if i < 0 {
 		panic(fmt.Sprintf("slidingAllocator: %+v is not live", b))
 	}
@@ -80,7 +80,7 @@ func (a *slidingAllocator) index(b mem.Block) int {
 func (a *slidingAllocator) Movable(b mem.Block, h mem.Holder) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.loans[a.index(b)].holder = h
+	a.blocks[a.index(b)].holder = h
 	return true
 }
 
@@ -88,8 +88,8 @@ func (a *slidingAllocator) Movable(b mem.Block, h mem.Holder) bool {
 func (a *slidingAllocator) Compact(s driver.Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var lifted []*shelved
-	for _, l := range a.loans {
+	var lifted []*placed
+	for _, l := range a.blocks {
 		ok := false
 		if l.holder != nil {
 			l.told, ok = l.holder.BeginMove()
@@ -102,8 +102,8 @@ func (a *slidingAllocator) Compact(s driver.Stream) error {
 		a.between()
 	}
 	at := driver.Pointer(shelfStart)
-	var moved []*shelved
-	for _, l := range a.loans {
+	var moved []*placed
+	for _, l := range a.blocks {
 		switch {
 		case !slices.Contains(lifted, l):
 			at = l.Ptr
@@ -203,7 +203,7 @@ func TestLayersThatCannotFollow(t *testing.T) {
 		}
 		a.Free(b)
 	}
-	for _, l := range below.loans {
+	for _, l := range below.blocks {
 		if l.holder != nil {
 			t.Errorf("a holder reached the allocator below, for %+v", l.Block)
 		}
@@ -248,7 +248,7 @@ func TestLayersThatFollow(t *testing.T) {
 						t.Errorf("block %d was lifted %d times and landed %d times", i, o.lifts, o.lands)
 					}
 				}
-				if told := below.loans[1].told; !slices.Contains(told, fake.S0) {
+				if told := below.blocks[1].told; !slices.Contains(told, fake.S0) {
 					t.Errorf("the streams that use a block are %v below, want s0 among them", told)
 				}
 				for _, o := range []*owner{second, stays, third, first} {
@@ -259,8 +259,8 @@ func TestLayersThatFollow(t *testing.T) {
 						t.Error("the holder of a freed block was asked")
 					}
 				}
-				if len(below.loans) != 0 {
-					t.Errorf("%d blocks are left below", len(below.loans))
+				if len(below.blocks) != 0 {
+					t.Errorf("%d blocks are left below", len(below.blocks))
 				}
 				if l, ok := mem.Find[*layer.Limiter](a); ok && l.Live() != 0 {
 					t.Errorf("the limiter counts %d bytes at the end", l.Live())
@@ -331,7 +331,7 @@ func TestTrackerRefusesLandingOnALiveBlock(t *testing.T) {
 	below := &slidingAllocator{}
 	tr := layer.NewLeakTracker(below, layer.LeakTrackerOptions{})
 	other, o := fake.MustAlloc(t, tr, 64), own(t, tr, 64)
-	h := below.loans[1].holder
+	h := below.blocks[1].holder
 	if _, ok := h.BeginMove(); !ok {
 		t.Fatal("the holder refuses")
 	}

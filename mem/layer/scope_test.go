@@ -67,8 +67,8 @@ func TestScopeFreesTheRestInReverse(t *testing.T) {
 		}
 	}
 	below.Free(kept)
-	if len(below.loans) != 0 {
-		t.Errorf("%d blocks are left", len(below.loans))
+	if len(below.blocks) != 0 {
+		t.Errorf("%d blocks are left", len(below.blocks))
 	}
 }
 
@@ -97,8 +97,8 @@ func TestScopeAfterErrorsAndPanics(t *testing.T) {
 				t.Errorf("the error became %v", err)
 			}
 		}()
-		if len(below.loans) != 0 || len(below.freed) != 2 {
-			t.Errorf("%s: %d blocks are left, %d were freed", how, len(below.loans), len(below.freed))
+		if len(below.blocks) != 0 || len(below.freed) != 2 {
+			t.Errorf("%s: %d blocks are left, %d were freed", how, len(below.blocks), len(below.freed))
 		}
 	}
 }
@@ -191,8 +191,8 @@ func TestScopeConcurrently(t *testing.T) {
 		}
 		wg.Wait()
 		s.Close()
-		if len(below.loans) != 0 {
-			t.Errorf("seed %d: %d blocks are left", seed, len(below.loans))
+		if len(below.blocks) != 0 {
+			t.Errorf("seed %d: %d blocks are left", seed, len(below.blocks))
 		}
 	}
 }
@@ -212,12 +212,12 @@ func TestScopeFreesMovedBlocks(t *testing.T) {
 	if second.block.Ptr != shelfStart+64 || second.block.Tag != tag {
 		t.Errorf("the block is %+v for its holder, want it at %#x with the scope's tag", second.block, shelfStart+64)
 	}
-	if told := below.loans[1].told; !slices.Equal(told, []driver.Stream{fake.S0}) {
+	if told := below.blocks[1].told; !slices.Equal(told, []driver.Stream{fake.S0}) {
 		t.Errorf("the streams that use the block are %v below, want s0", told)
 	}
 	s.Free(first.block)
 	s.Close()
-	if n := len(below.loans); n != 0 || below.freed[2].Ptr != shelfStart+64 {
+	if n := len(below.blocks); n != 0 || below.freed[2].Ptr != shelfStart+64 {
 		t.Errorf("%d blocks are left; freed were %+v", n, below.freed)
 	}
 	if !slices.Equal(below.used[2], []driver.Stream{fake.S0, fake.S1}) {
@@ -274,8 +274,8 @@ func TestScopeClosedDuringAMove(t *testing.T) {
 	}
 	compact(t, s, fake.S1)
 	wg.Wait()
-	if len(below.loans) != 0 || below.freed[2].Ptr != shelfStart+128 || below.freed[3].Ptr != shelfStart+64 {
-		t.Errorf("freed were %+v, and %d blocks are left", below.freed, len(below.loans))
+	if len(below.blocks) != 0 || below.freed[2].Ptr != shelfStart+128 || below.freed[3].Ptr != shelfStart+64 {
+		t.Errorf("freed were %+v, and %d blocks are left", below.freed, len(below.blocks))
 	}
 	for i, o := range []*owner{first, second} {
 		if o.lifts != 2 || o.lands != 2 || o.moved != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A block's sizes and number are known from its loan to its return, also after moves, and not for another's.
+// A block's sizes and number are known from its Alloc to its Free, also after moves, and not for another's.
 func TestTrackedFollowsMoves(t *testing.T) {
 	below := &slidingAllocator{}
 	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
@@ -51,8 +51,8 @@ func TestTrackedAligns(t *testing.T) {
 			t.Errorf("its Free names %v below", last)
 		}
 	}
-	if len(below.loans) != 1 {
-		t.Errorf("%d blocks are left below", len(below.loans)-1)
+	if len(below.blocks) != 1 {
+		t.Errorf("%d blocks are left below", len(below.blocks)-1)
 	}
 	for _, alignment := range []int64{0, -8, 3} {
 		testkit.Contains(t, testkit.Panic(t, func() { a.AllocRaw(fake.S0, alignment, 1, mem.AllocOptions{}) }), "layer: SizeTracker: AllocRaw", "power of two")

@@ -377,7 +377,7 @@ func TestTypedAcrossGoroutines(t *testing.T) {
 		w *layer.Elements[[]byte]
 	}
 	var makers, enders sync.WaitGroup
-	loans := make(chan pair, 8)
+	blocks := make(chan pair, 8)
 	for i := range 3 {
 		s := drivertest.NewStream(t, dev)
 		makers.Go(func() {
@@ -392,11 +392,11 @@ func TestTypedAcrossGoroutines(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				loans <- pair{n, w}
+				blocks <- pair{n, w}
 			}
 		})
 		enders.Go(func() {
-			for p := range loans {
+			for p := range blocks {
 				if p.n.Slice()[p.n.Len()-1] != 5 || string(p.w.Slice()[0]) != "word" {
 					t.Errorf("%v, %q", p.n.Slice(), p.w.Slice())
 				}
@@ -406,7 +406,7 @@ func TestTypedAcrossGoroutines(t *testing.T) {
 		})
 	}
 	makers.Wait()
-	close(loans)
+	close(blocks)
 	enders.Wait()
 	if live := below.(mem.StatsReporter).Stats().Allocation.All.Current; live != 0 {
 		t.Errorf("%d blocks are left", live)

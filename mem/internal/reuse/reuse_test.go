@@ -124,15 +124,15 @@ func TestMergedPasts(t *testing.T) {
 	}
 }
 
-// A stream can have queued more on what is on loan by the next time, so a wait counts once; and it counts for other
+// A stream can have queued more on a block in use by the next time, so a wait counts once; and it counts for other
 // memory.
 func TestOnLoan(t *testing.T) {
 	c := newScene(t, 3, nil)
 	p := c.free(1)
-	loan := reuse.InUse(c.note(1, 2))
-	c.follow(2, loan, 1, "a block in use")
+	inUse := reuse.InUse(c.note(1, 2))
+	c.follow(2, inUse, 1, "a block in use")
 	c.follow(2, p, 0, "memory freed before")
-	c.follow(2, loan, 1, "the block again")
+	c.follow(2, inUse, 1, "the block again")
 	c.follow(2, c.free(1), 1, "the block freed, maybe after more work")
 }
 
