@@ -171,6 +171,9 @@ inline ashlar_status block(const void *p, ashlar_block *out) {
 }
 
 inline ashlar_status set_limit(int32_t at, int64_t bytes) {
+	if (bytes > 0 && bytes < 2 * mib) {
+		return fail(ASHLAR_INVALID, "mem/paged: less than a page");
+	}
 	ashlar.stats[at].limit = bytes;
 	return ASHLAR_OK;
 }
@@ -333,6 +336,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
 	fake::synchronized++;
+	return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+	fake::synchronized += 100;
 	return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int) {

@@ -268,6 +268,10 @@ void test_record_stream() {
 	EQUAL(fake::synchronized, 0);
 	across.clear();
 	EQUAL(fake::synchronized, 1);
+	DataPtr per_thread = shim->allocate(512);
+	shim->recordStream(per_thread, c10::cuda::getStreamFromExternal(cudaStreamPerThread, 0));
+	per_thread.clear();
+	EQUAL(fake::synchronized, 101);
 	EQUAL(fake::current_device, 0);
 	DataPtr foreign(ours.get(), c10::Device(c10::kCUDA, 0)); // memory that another owner frees
 	shim->recordStream(foreign, side);
@@ -429,6 +433,14 @@ void test_one_limit() {
 	WANT(contains(thrown([] { caching::setMemoryFraction(1.5, 0); }), "invalid fraction"));
 	caching::setMemoryFraction(0.5, 1);
 	EQUAL(fake::current_device, 0);
+	caching::setMemoryFraction(0, 1);
+	{
+		c10::cuda::CUDAGuard other(1);
+		WANT(!thrown<c10::OutOfMemoryError>([] { caching::raw_alloc(4 * mib); }).empty());
+		ashlar_shim_native_push();
+		WANT(!thrown<c10::OutOfMemoryError>([] { caching::raw_alloc(512); }).empty());
+		ashlar_shim_native_pop();
+	}
 	EQUAL(ashlar_shim_set_limit(1, 0), 0);
 
 }
@@ -449,7 +461,7 @@ struct Trace : c10::GatheredContext {
 	explicit Trace(int number) : number(number) {}
 	int number;
 };
-int traces = 0;
+std::atomic<int> traces{0};
 
 std::shared_ptr<c10::GatheredContext> gather() {
 	return std::make_shared<Trace>(++traces);

@@ -193,27 +193,25 @@ ashlar_status Accounts::set_limit(DeviceIndex device, int64_t bytes) {
 	account.limit_known = true;
 	if (!native_->initialized()) {
 		// PyTorch has not used a GPU, so native has nothing. It learns of the limit when it is used.
-		const ashlar_status status = api_->set_limit(device, bytes);
-		if (status == ASHLAR_OK) {
-			account.limit = bytes;
-		}
-		return status;
+		account.native_reserved = 0;
+	} else {
+		account.native_reserved = reserved(native_->getDeviceStats(device));
 	}
 	const int64_t before = account.limit.exchange(bytes);
-	account.native_reserved = reserved(native_->getDeviceStats(device));
 	const ashlar_status status = allot_ashlar(device, account.native_reserved);
 	if (status != ASHLAR_OK) {
 		account.limit = before;
-		return status;
+	} else if (native_->initialized()) {
+		allot_native(device, reserved(ashlar_stats_of(device)));
 	}
-	allot_native(device, reserved(ashlar_stats_of(device)));
-	return ASHLAR_OK;
+	return status;
 }
 
-// Ashlar's part is what native leaves, and at least one byte, since zero is no limit.
+// Ashlar's part is what native leaves, and at least the smallest that it takes: the granularity of device memory.
 ashlar_status Accounts::allot_ashlar(DeviceIndex device, int64_t native_reserved) {
+	constexpr int64_t granularity = int64_t{2} << 20;
 	const int64_t limit = at(device).limit.load();
-	return api_->set_limit(device, limit == 0 ? 0 : std::max<int64_t>(1, limit - native_reserved));
+	return api_->set_limit(device, limit == 0 ? 0 : std::max(granularity, limit - native_reserved));
 }
 
 void Accounts::allot_native(DeviceIndex device, int64_t ashlar_reserved) {
@@ -233,6 +231,10 @@ bool Accounts::native_fits(DeviceIndex device, int64_t bytes) {
 	return limit == 0 || reserved(ashlar_stats_of(device)) + reserved(native_->getDeviceStats(device)) + bytes <= limit;
 }
 
+bool Accounts::ashlar_reserves(DeviceIndex device) {
+	return reserved(ashlar_stats_of(device)) > 0;
+}
+
 void Accounts::give_native_the_rest(DeviceIndex device) {
 	allot_native(device, reserved(ashlar_stats_of(device)));
 }
@@ -240,7 +242,12 @@ void Accounts::give_native_the_rest(DeviceIndex device) {
 void Accounts::adopt_native_limits(int device_count) {
 	for (int i = 0; i < device_count; i++) {
 		const auto device = static_cast<DeviceIndex>(i);
-		const double fraction = native_->getMemoryFraction(device);
+		double fraction = 1;
+		try {
+			fraction = native_->getMemoryFraction(device);
+		} catch (const c10::Error &) {
+			return; // native was initialized with fewer devices
+		}
 		if (fraction < 1) {
 			const auto bytes = static_cast<int64_t>(fraction * static_cast<double>(total(device)));
 			check(api_, set_limit(device, std::max<int64_t>(1, bytes)), "set_limit");

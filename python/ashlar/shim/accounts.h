@@ -47,6 +47,9 @@ class Accounts {
 	// Whether native can grow by bytes within the limit. Called by native's thread with native locked.
 	bool native_fits(DeviceIndex device, int64_t bytes);
 
+	// Whether Ashlar has memory of this device.
+	bool ashlar_reserves(DeviceIndex device);
+
 	// Raises native's part of the limit to what Ashlar leaves. Called by native's thread with native locked.
 	void give_native_the_rest(DeviceIndex device);
 

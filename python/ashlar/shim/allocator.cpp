@@ -143,8 +143,8 @@ void Allocator::free(void *p) {
 	}
 
 	const uint32_t mode = mode_.load(std::memory_order_relaxed);
-	if (C10_UNLIKELY(mode & used_across_devices)) {
-		wait_across_devices(p);
+	if (C10_UNLIKELY(mode & unnamed_streams)) {
+		wait_for_unnamed(p);
 	}
 	ashlar_status status;
 	if (C10_UNLIKELY(mode & history_gathers)) {
@@ -178,8 +178,9 @@ void Allocator::recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) 
 		// A block from before the installation, or memory that neither allocator gave out, which native ignores.
 		return native_->recordStream(data, stream);
 	}
-	if (C10_UNLIKELY(stream.device_index() != data.device().index()) && owns(p)) {
-		return record_across_devices(p, stream);
+	const bool unnamed = stream.device_index() != data.device().index() || stream.stream() == cudaStreamPerThread;
+	if (C10_UNLIKELY(unnamed) && owns(p)) {
+		return record_unnamed(p, stream);
 	}
 	const uint32_t flags = trackable(stream) ? 0 : static_cast<uint32_t>(ASHLAR_EXTERNAL_STREAM);
 	const auto handle = reinterpret_cast<uintptr_t>(canonical(stream.stream()));
@@ -210,30 +211,32 @@ void Allocator::record_native_stream(const DataPtr &data, c10::cuda::CUDAStream 
 	own.release_context();
 }
 
-// Ashlar takes a stream for one of the block's device. For another device's the free itself waits, on the host.
-void Allocator::record_across_devices(void *p, c10::cuda::CUDAStream stream) {
+// The handle of a stream names it only for the block's device, and that of the per-thread default stream only on its
+// thread. For these streams the free itself waits, on the host.
+void Allocator::record_unnamed(void *p, c10::cuda::CUDAStream stream) {
 	{
-		std::lock_guard<std::mutex> lock(across_mutex_);
-		across_[p].insert(stream);
+		std::lock_guard<std::mutex> lock(unnamed_mutex_);
+		unnamed_[p].insert(stream);
 	}
 	std::lock_guard<std::mutex> lock(mode_mutex_);
-	change_mode(used_across_devices, true); // for good: such programs do it again and again
+	change_mode(unnamed_streams, true); // for good: such programs do it again and again
 }
 
-void Allocator::wait_across_devices(void *p) {
+void Allocator::wait_for_unnamed(void *p) {
 	std::unordered_set<c10::cuda::CUDAStream> streams;
 	{
-		std::lock_guard<std::mutex> lock(across_mutex_);
-		auto it = across_.find(p);
-		if (it == across_.end()) {
+		std::lock_guard<std::mutex> lock(unnamed_mutex_);
+		auto it = unnamed_.find(p);
+		if (it == unnamed_.end()) {
 			return;
 		}
 		streams = std::move(it->second);
-		across_.erase(it);
+		unnamed_.erase(it);
 	}
 	for (const auto &stream : streams) {
 		c10::cuda::CUDAGuard guard(stream.device_index());
-		C10_CUDA_CHECK(cudaStreamSynchronize(stream.stream()));
+		const bool per_thread = stream.stream() == cudaStreamPerThread; // of any thread
+		C10_CUDA_CHECK(per_thread ? cudaDeviceSynchronize() : cudaStreamSynchronize(stream.stream()));
 	}
 }
 

@@ -119,7 +119,7 @@ class Allocator final : public caching::CUDAAllocator {
 		history_gathers = 2, // stack traces are recorded
 		caching_disabled = 4,
 		threads_on_native = 8, // a thread is between push_native and pop_native
-		used_across_devices = 16, // a block was recorded for a stream of another device
+		unnamed_streams = 16, // a block was recorded for a stream that its handle does not name
 	};
 
 	class NativeOperation;
@@ -137,8 +137,8 @@ class Allocator final : public caching::CUDAAllocator {
 	void report_alloc(void *p, DeviceIndex device);
 	void report_free(const ashlar_block &block);
 	void record_native_stream(const DataPtr &data, c10::cuda::CUDAStream stream);
-	void record_across_devices(void *p, c10::cuda::CUDAStream stream);
-	void wait_across_devices(void *p);
+	void record_unnamed(void *p, c10::cuda::CUDAStream stream);
+	void wait_for_unnamed(void *p);
 
 	// native.cpp
 	void *alloc_native(DeviceIndex device, cudaStream_t stream, size_t size);
@@ -171,9 +171,9 @@ class Allocator final : public caching::CUDAAllocator {
 	std::unordered_map<void *, c10::DeleterFnPtr> uncached_;
 	std::atomic<size_t> num_uncached_{0};
 
-	// The streams of other devices that use blocks of Ashlar's.
-	std::mutex across_mutex_;
-	std::unordered_map<void *, std::unordered_set<c10::cuda::CUDAStream>> across_;
+	// The streams that use blocks of Ashlar's and are not named by their handles.
+	std::mutex unnamed_mutex_;
+	std::unordered_map<void *, std::unordered_set<c10::cuda::CUDAStream>> unnamed_;
 
 	std::mutex observers_mutex_;
 	std::vector<caching::OutOfMemoryObserver> observers_;

@@ -35,7 +35,7 @@ class EmptyAshlar final : public c10::FreeMemoryCallback {
 	static bool empty(Allocator &allocator, const NativeRequest &request) {
 		const int64_t wanted = request.segment_size();
 		const bool fits_limit = allocator.accounts().native_fits(request.device, wanted);
-		if (fits_limit && fits_device(wanted)) {
+		if ((fits_limit && fits_device(wanted)) || !allocator.accounts().ashlar_reserves(request.device)) {
 			return false;
 		}
 		// What Ashlar gives back and what native takes are not held at the same time, so they are counted apart.
