@@ -325,7 +325,8 @@ void test_out_of_memory() {
 	EQUAL(caching::getDeviceStats(0).num_alloc_retries, 1);
 
 	const std::string text = thrown<c10::OutOfMemoryError>([] { caching::get()->allocate(800 * mib); });
-	EQUAL(text.rfind("CUDA out of memory. Tried to allocate 800.00 MiB. GPU 0 has a total capacity of 1024.00 MiB", 0), 0u);
+	const std::string start = "CUDA out of memory. Tried to allocate 800.00 MiB. GPU 0 has a total capacity of 1024.00 MiB";
+	EQUAL(text.substr(0, start.size()), start);
 	WANT(contains(text, "mem/paged: no pages"));
 	EQUAL(observed, 1);
 	EQUAL(observed_total, static_cast<size_t>(1024 * mib));
@@ -657,7 +658,9 @@ void test_threads() {
 				DataPtr a = caching::get()->allocate(static_cast<size_t>(1 + i));
 				if (t == 0) {
 					const auto self = std::this_thread::get_id();
-					caching::beginAllocateToPool(0, {0, 3}, [=](cudaStream_t) { return std::this_thread::get_id() == self; });
+					caching::beginAllocateToPool(0, {0, 3}, [=](cudaStream_t) {
+						return std::this_thread::get_id() == self;
+					});
 				}
 				DataPtr b = caching::get()->allocate(static_cast<size_t>(1 + i));
 				WANT((t == 0) == is_native(b.get()));

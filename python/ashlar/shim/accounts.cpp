@@ -228,7 +228,10 @@ void Accounts::allot_native(DeviceIndex device, int64_t ashlar_reserved) {
 
 bool Accounts::native_fits(DeviceIndex device, int64_t bytes) {
 	const int64_t limit = at(device).limit.load();
-	return limit == 0 || reserved(ashlar_stats_of(device)) + reserved(native_->getDeviceStats(device)) + bytes <= limit;
+	if (limit == 0) {
+		return true;
+	}
+	return reserved(ashlar_stats_of(device)) + reserved(native_->getDeviceStats(device)) + bytes <= limit;
 }
 
 bool Accounts::ashlar_reserves(DeviceIndex device) {

@@ -22,7 +22,8 @@ class Accounts {
 	// Ends an interval of a device, and divides the limit anew. Does not throw.
 	void settle(DeviceIndex device) noexcept;
 
-	// As settle, for native's thread with native locked. Does nothing while another thread settles, which waits for native.
+	// As settle, for native's thread with native locked. Does nothing while another thread settles: that one waits for
+	// native.
 	void try_settle(DeviceIndex device) noexcept;
 
 	// Settles the devices on which native was used: for operations that do not tell their device.

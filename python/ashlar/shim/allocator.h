@@ -77,7 +77,8 @@ class Allocator final : public caching::CUDAAllocator {
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
 	void releasePool(DeviceIndex device, MempoolId_t id) override;
 	int getPoolUseCount(DeviceIndex device, MempoolId_t id) override;
-	void createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<caching::CUDAAllocator> allocator) override;
+	void createOrIncrefPool(
+		DeviceIndex device, MempoolId_t id, std::shared_ptr<caching::CUDAAllocator> allocator) override;
 	void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) override;
 	void setNoSplit(DeviceIndex device, MempoolId_t id) override;
 	bool checkPoolLiveAllocations(

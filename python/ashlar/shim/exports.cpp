@@ -34,7 +34,8 @@ void Allocator::check_installable(const ashlar_api *api, caching::CUDAAllocator 
 	TORCH_CHECK(api != nullptr, "there is no table of Ashlar's functions");
 	TORCH_CHECK(
 		api->version >= ASHLAR_API_VERSION && api->bytes >= sizeof(ashlar_api),
-		"libashlar is too old: version ", api->version, " of the interface, and the shim needs ", ASHLAR_API_VERSION);
+		"libashlar is too old: version ", api->version, " of the interface, and the shim needs ",
+		ASHLAR_API_VERSION);
 	TORCH_CHECK(installed() == nullptr, "Ashlar is installed already");
 	TORCH_CHECK(native != nullptr, "PyTorch has no CUDA allocator");
 	TORCH_CHECK(
@@ -52,7 +53,8 @@ void Allocator::check_installable(const ashlar_api *api, caching::CUDAAllocator 
 	for (const SegmentInfo &segment : native->snapshot({0, 0}, false).segments) {
 		TORCH_CHECK(
 			segment.owner_private_pool_id == MempoolId_t(0, 0) || segment.active_size == 0,
-			"tensors live in a private memory pool (a CUDA graph or a MemPool): enable Ashlar before they are made");
+			"tensors live in a private memory pool (a CUDA graph or a MemPool): enable Ashlar before they are "
+			"made");
 	}
 }
 

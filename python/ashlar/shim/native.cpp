@@ -135,7 +135,8 @@ void Allocator::setMemoryFraction(double fraction, DeviceIndex device) {
 	int64_t limit = 0;
 	if (fraction < 1) {
 		// A limit of 0 would be none.
-		limit = std::max<int64_t>(1, static_cast<int64_t>(fraction * static_cast<double>(accounts_.total(device))));
+		const auto total = static_cast<double>(accounts_.total(device));
+		limit = std::max<int64_t>(1, static_cast<int64_t>(fraction * total));
 	}
 	check(api_, accounts_.set_limit(device, limit), "set_per_process_memory_fraction");
 }

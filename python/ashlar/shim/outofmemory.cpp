@@ -95,7 +95,9 @@ int64_t NativeRequest::segment_size() const {
 void Allocator::register_callback() {
 	auto *registry = c10::FreeCudaMemoryCallbacksRegistry();
 	if (!registry->Has(callback_name)) {
-		registry->Register(callback_name, [] { return std::unique_ptr<c10::FreeMemoryCallback>(new EmptyAshlar); });
+		registry->Register(callback_name, [] {
+			return std::unique_ptr<c10::FreeMemoryCallback>(new EmptyAshlar);
+		});
 	}
 }
 
@@ -113,7 +115,8 @@ void *Allocator::alloc_failed(ashlar_status status, DeviceIndex device, cudaStre
 				C10_CUDA_CHECK(cudaGetLastError()); // an error of an earlier kernel shows as itself
 			}
 			TORCH_CHECK(
-				false, "ashlar: allocating ", size, " bytes on device ", static_cast<int>(device), ": ", reason);
+				false, "ashlar: allocating ", size, " bytes on device ", static_cast<int>(device), ": ",
+				reason);
 		}
 	}
 }
@@ -172,7 +175,7 @@ void Allocator::throw_out_of_memory(
 		" is free. ", limit > 0 ? format_size(static_cast<uint64_t>(limit)) + " allowed; " : std::string(),
 		"Of the allocated memory ", format_size(static_cast<uint64_t>(allocated)), " is allocated by PyTorch, and ",
 		format_size(static_cast<uint64_t>(std::max<int64_t>(0, reserved - allocated))),
-		" is reserved by PyTorch but unallocated. Ashlar: ", reason);
+		" is reserved by PyTorch but unallocated.\nAshlar: ", reason);
 	std::abort(); // not reached
 }
 
