@@ -393,9 +393,15 @@ void test_peaks_of_the_sum() {
 	EQUAL(peak(), 120);
 	caching::resetAccumulatedStats(0);
 	EQUAL(caching::getDeviceStats(0).allocated_bytes[0].allocated, 0);
+	caching::raw_delete(caching::raw_alloc(30 * mib));
+	EQUAL(peak(), 150);
+	ashlar_shim_native_push();
+	caching::raw_delete(caching::raw_alloc(20 * mib));
+	ashlar_shim_native_pop();
+	EQUAL(peak(), 150); // 140 now
 	caching::raw_delete(a);
 	caching::raw_delete(b);
-	EQUAL(peak(), 120);
+	EQUAL(peak(), 150);
 	EQUAL(caching::getDeviceStats(0).allocation[0].current, 0);
 }
 
@@ -444,6 +450,20 @@ void test_one_limit() {
 	}
 	EQUAL(ashlar_shim_set_limit(1, 0), 0);
 
+}
+
+// Native gets its part as a fraction of the device's memory, and rounds down.
+void test_limit_to_the_last_byte() {
+	fake::device.total = 85'052'358'656; // an H100's
+	install();
+	ashlar_shim_native_push();
+	for (const int64_t pages : {29, 30, 41, 55, 58}) {
+		EQUAL(ashlar_shim_set_limit(0, pages * 2 * mib), 0);
+		DataPtr all = caching::get()->allocate(static_cast<size_t>(pages * 2 * mib));
+		all.clear();
+		caching::emptyCache();
+	}
+	ashlar_shim_native_pop();
 }
 
 void test_limit_of_the_settings() {
@@ -695,7 +715,7 @@ const Test tests[] = {
 	TEST(default_pool_is_ashlars), TEST(streams_that_ashlar_cannot_follow), TEST(deleters_never_throw),
 	TEST(private_pools_are_natives), TEST(checkpoints_carry_our_deleter), TEST(record_stream), TEST(out_of_memory),
 	TEST(pools_for_the_last_resort), TEST(peaks_of_the_sum), TEST(one_limit),
-	TEST(limit_of_the_settings), TEST(history), TEST(caching_off),
+	TEST(limit_to_the_last_byte), TEST(limit_of_the_settings), TEST(history), TEST(caching_off),
 	TEST(native_push_is_of_the_thread), TEST(other_processes_and_devices), TEST(refusals), TEST(threads),
 };
 
