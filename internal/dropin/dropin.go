@@ -149,7 +149,7 @@ func (p *Process) Pin(at driver.Pointer) (err error) {
 	return err
 }
 
-// Unpin takes one Pin back, and frees the block if it was the last and Free was called meanwhile.
+// Unpin takes one Pin back, and frees the block if that was the last and Free was called before.
 func (p *Process) Unpin(at driver.Pointer) (err error) {
 	defer recovered(&err)
 	l, _, err := p.holding(at)
