@@ -1,0 +1,261 @@
+"""Looks for memory that is used by two at once: on streams, in graphs, in threads, by children of fork.
+
+    python3 -m ashlar hazards.py [streams graphs threads context forks exits] [--seconds 20]
+
+Every block is filled with a number of its own and read back after work that was queued before it was freed.
+"""
+
+import argparse
+import gc
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import torch
+
+MIB = 1 << 20
+
+
+def busy(stream, n=3):
+    """Queues some milliseconds of work."""
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(n * 1_000_000)
+
+
+def streams(seconds):
+    """Blocks freed while other streams still read them must keep their contents until those are done."""
+    rng, side = random.Random(0), [torch.cuda.Stream() for _ in range(3)]
+    checks, deadline = [], time.monotonic() + seconds
+    rounds = 0
+    while time.monotonic() < deadline:
+        rounds += 1
+        value = rng.randrange(1, 1 << 20)
+        t = torch.full((rng.randrange(1, 2 * MIB),), value, dtype=torch.int32, device="cuda")
+        s = rng.choice(side)
+        s.wait_stream(torch.cuda.current_stream())
+        busy(s)
+        with torch.cuda.stream(s):
+            low, high = t.min(), t.max()
+        t.record_stream(s)
+        checks.append((low, high, value))
+        low.record_stream(torch.cuda.current_stream())
+        high.record_stream(torch.cuda.current_stream())
+        del t
+        poison = [torch.full((rng.randrange(1, 2 * MIB),), -1, dtype=torch.int32, device="cuda") for _ in range(4)]
+        del poison
+        if len(checks) > 50:
+            torch.cuda.synchronize()
+            for low, high, value in checks:
+                assert low.item() == value == high.item(), f"a block of {value} was overwritten: {low.item()}, {high.item()}"
+            checks.clear()
+    return f"{rounds} blocks"
+
+
+def graphs(seconds):
+    """Graphs are captured while other threads allocate and free, and replayed with freed memory overwritten."""
+    stop, failed = threading.Event(), []
+
+    def churn():
+        rng, held = random.Random(1), []
+        stream = torch.cuda.Stream()
+        try:
+            with torch.cuda.stream(stream):
+                while not stop.is_set():
+                    held.append(torch.full((rng.randrange(1, 8 * MIB),), 7.0, device="cuda"))
+                    if len(held) > 10:
+                        held.pop(rng.randrange(len(held)))
+        except Exception as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for t in threads:
+        t.start()
+    deadline, count = time.monotonic() + seconds, 0
+    kept = []
+    while time.monotonic() < deadline and not failed:
+        x = torch.full((1000, 1000), 1.0, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.graph(g, capture_error_mode="thread_local" if count % 2 else "global"):
+            y = x
+            for _ in range(5):
+                y = (y + x) * 1.0
+        kept.append((g, x, y))
+        kept = kept[-5:]
+        poison = [torch.full((3 * MIB,), float("nan"), device="cuda") for _ in range(6)]
+        del poison
+        for g, x, y in kept:
+            g.replay()
+            assert y.min().item() == 6.0 == y.max().item(), f"a graph read other memory: {y.min().item()}"
+        count += 1
+    stop.set()
+    for t in threads:
+        t.join()
+    if failed:
+        raise failed[0]
+    return f"{count} graphs"
+
+
+def threads(seconds):
+    """Threads without a context of their own allocate, fill, check and free."""
+    failed, total = [], []
+
+    def work(seed):
+        rng, held, n = random.Random(seed), [], 0
+        try:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                t = torch.empty(rng.randrange(1, 4 * MIB), dtype=torch.int32, device="cuda").fill_(seed)
+                held.append(t)
+                n += 1
+                if len(held) > 8:
+                    t = held.pop(rng.randrange(len(held)))
+                    assert int(t[0]) == seed == int(t[-1])
+        except Exception as e:
+            failed.append(e)
+        total.append(n)
+
+    all_threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in all_threads:
+        t.start()
+    for t in all_threads:
+        t.join()
+    if failed:
+        raise failed[0]
+    return f"{sum(total)} blocks"
+
+
+def context(seconds):
+    """No call changes the thread's current device or context."""
+    import ctypes
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+
+    def current():
+        c = ctypes.c_void_p()
+        assert cuda.cuCtxGetCurrent(ctypes.byref(c)) == 0
+        return c.value
+
+    def check(device):
+        before = current()
+        held = [torch.empty(n, dtype=torch.uint8, device=f"cuda:{device}") for n in (1, MIB, 300 * MIB)]
+        assert current() == before or before is None, "an allocation changed the context"
+        now = current()
+        del held
+        assert current() == now, "a free changed the context"
+        torch.cuda.memory_stats(device)
+        torch.cuda.empty_cache()
+        assert current() == now, "a report changed the context"
+
+    for device in range(torch.cuda.device_count()):
+        for other in range(torch.cuda.device_count()):
+            torch.cuda.set_device(other)
+            torch.zeros(1, device="cuda")
+            check(device)
+            assert torch.cuda.current_device() == other
+    torch.cuda.set_device(0)
+    return f"{torch.cuda.device_count()} devices"
+
+
+def forks(seconds):
+    """Children made by fork collect garbage, free tensors and exit."""
+    tensors = [torch.ones(1000, device="cuda") for _ in range(100)]
+    stop = threading.Event()
+
+    def churn():
+        while not stop.is_set():
+            torch.empty(random.randrange(1, 10 * MIB), dtype=torch.uint8, device="cuda")
+
+    t = threading.Thread(target=churn)
+    t.start()
+    n, deadline = 0, time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            pid = os.fork()
+            if pid == 0:
+                import signal
+
+                signal.alarm(20)
+                tensors.clear()
+                gc.collect()
+                torch.cuda.memory_allocated()
+                try:
+                    torch.empty(10, device="cuda")
+                    os._exit(3)
+                except RuntimeError:
+                    pass
+                if n % 2:
+                    os._exit(0)
+                sys.exit(0)
+            _, status = os.waitpid(pid, 0)
+            assert status == 0, f"child {n} ended with status {status}"
+            n += 1
+    finally:
+        stop.set()
+        t.join()
+    return f"{n} children"
+
+
+EXITS = """
+import random, sys, threading, torch, os
+x = [torch.ones(random.randrange(1, 1 << 22), device="cuda") for _ in range(20)]
+def churn():
+    while True:
+        torch.empty(random.randrange(1, 1 << 22), device="cuda")
+for _ in range(2):
+    threading.Thread(target=churn, daemon=True).start()
+g = torch.cuda.CUDAGraph()
+how = sys.argv[1]
+if how == "exception": raise SystemExit(0)
+if how == "os._exit": os._exit(0)
+if how == "cycle":
+    class C: pass
+    c = C(); c.me = c; c.t = x
+sys.exit(0)
+"""
+
+
+def exits(seconds):
+    """Processes end with tensors alive and threads at work, in no other way than under PyTorch's own allocator."""
+    seen = {"native": {}, "ashlar": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "exit.py")
+        with open(script, "w") as f:
+            f.write(EXITS)
+        environment = {k: v for k, v in os.environ.items() if k not in ("ASHLAR_ENABLE", "PYTHONPATH")}
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if os.path.isdir(os.path.join(p, "ashlar")))
+        n, deadline = 0, time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            how = ("plain", "exception", "os._exit", "cycle")[n // 2 % 4]
+            side = ("native", "ashlar")[n % 2]
+            prefix = ["-m", "ashlar"] if side == "ashlar" else []
+            p = subprocess.run([sys.executable, *prefix, script, how], capture_output=True, text=True, timeout=120, env=environment)
+            key = (how, p.returncode, p.stderr.strip().splitlines()[-1:] and p.stderr.strip().splitlines()[-1][:80])
+            seen[side][str(key)] = seen[side].get(str(key), 0) + 1
+            n += 1
+    return f"{n} processes: {seen}"
+
+
+def main():
+    tests = {f.__name__: f for f in (streams, graphs, threads, context, forks, exits)}
+    p = argparse.ArgumentParser()
+    p.add_argument("names", nargs="*", default=[])
+    p.add_argument("--seconds", type=float, default=20)
+    a = p.parse_args()
+    print("backend", torch.cuda.get_allocator_backend())
+    failed = 0
+    for name in a.names or tests:
+        try:
+            print(f"{name}: ok, {tests[name](a.seconds)}", flush=True)
+        except Exception as e:
+            failed += 1
+            print(f"{name}: FAILED: {type(e).__name__}: {e}", flush=True)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
