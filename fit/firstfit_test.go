@@ -90,7 +90,7 @@ func (m *naive) holes() (spans []Span, values []uint64, free, largest int64) {
 
 func or(a, b uint64) uint64 { return a | b }
 
-// agree holds everything that a FirstFit says against the model.
+// agree compares every answer of a FirstFit with the model.
 func agree(f *FirstFit[uint64], m *naive) error {
 	spans, values, free, largest := m.holes()
 	i := 0
@@ -107,7 +107,7 @@ func agree(f *FirstFit[uint64], m *naive) error {
 	return f.root.check(true)
 }
 
-// check holds the tree against what the package says of it.
+// check checks the tree's invariants.
 func (t *node[V]) check(root bool) error {
 	if t.n == 0 && !root {
 		return fmt.Errorf("an empty node")

@@ -87,7 +87,7 @@ func overlapping(r *rand.Rand) (data []int32, length, to, from int) {
 	return data, length, r.IntN(n - length + 1), r.IntN(n - length + 1)
 }
 
-// TestCopyFromOverlaps: what is copied is what was there before, whichever way the two overlap.
+// TestCopyFromOverlaps: a copy has the content from before the call, in whichever direction the two overlap.
 func TestCopyFromOverlaps(t *testing.T) {
 	p := tensortest.Scope(t, "host")
 	seed := testkit.Seed(t)
@@ -143,7 +143,7 @@ func TestDataIsTheMemoryItself(t *testing.T) {
 	holds(t, "written through Data", x, float32(0), 0, 7, 0)
 }
 
-// TestCopyErrorsNameBothSides: every refusal says what was asked and of what.
+// TestCopyErrorsNameBothSides: every refusal names the request and both tensors.
 func TestCopyErrorsNameBothSides(t *testing.T) {
 	p, other := tensortest.Scope(t, "host"), tensortest.Scope(t, "sim:total=1GiB")
 	x := tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 2, 3))

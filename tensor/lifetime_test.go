@@ -160,7 +160,7 @@ func TestMisuseNamesBothPlaces(t *testing.T) {
 		t.Error("owners after the panics:", s.Owners())
 	}
 
-	// A tensor that released what it had must not be used, though another keeps its memory.
+	// A released tensor must not be used, even if another tensor keeps its memory alive.
 	y := empty(t, p, 2)
 	w := y.T().Retain()
 	y.Release()
@@ -318,7 +318,7 @@ func TestDroppedMemoryIsTakenBackWhenMemoryIsShort(t *testing.T) {
 			t.Errorf("no %q in:\n%s", w, text)
 		}
 	}
-	// What is alive is not taken, however short memory is.
+	// A live tensor is never reclaimed, however short memory is.
 	if _, err := tensor.Empty(p, dtype.Float32, 1); !errors.Is(err, mem.ErrNoMemory) {
 		t.Error("an allocation without room:", err)
 	}
@@ -360,7 +360,7 @@ func foreign(t *testing.T, p *tensor.Place, deleter func()) (*tensor.Tensor, err
 	return tensor.FromStorage(p, s, dtype.Float32, 0, []int{4}, nil)
 }
 
-// Releases and the collection of what was dropped may meet.
+// Releases may run concurrently with the collection of dropped tensors.
 func TestReleaseAndReclaimAtOnce(t *testing.T) {
 	p := hostPlace(t, limited(1<<16), sites)
 	var group sync.WaitGroup
@@ -483,7 +483,7 @@ func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
 	s.Release()
 }
 
-// A report without sites says what would have recorded them.
+// A report without allocation sites names the setting that records them.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	for by, want := range map[string]string{"": "tensor.Config{Sites: true}", "house.Options{Sites: true}": "house.Options{Sites: true}"} {
 		p := hostPlace(t, func(c *tensor.Config) { c.SitesBy = by })

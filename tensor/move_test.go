@@ -49,8 +49,8 @@ func hostDevice(t testing.TB) driver.Device {
 	return dev
 }
 
-// TestTensorsSurviveCompaction runs random work on three streams over memory that moves under it, by hand and because
-// requests do not fit, and holds the contents against a model. The simulated device reports work that is not ordered.
+// TestTensorsSurviveCompaction runs random work on three streams while the memory moves, by explicit calls and because
+// requests do not fit, and compares the contents with a model. The simulated device reports unordered work.
 func TestTensorsSurviveCompaction(t *testing.T) {
 	for name, open := range map[string]func(seed uint64) driver.Device{
 		"sim":  func(seed uint64) driver.Device { return sim.New(sim.Options{Seed: seed, Total: 64 << 20}) },
@@ -64,7 +64,7 @@ func TestTensorsSurviveCompaction(t *testing.T) {
 	}
 }
 
-// A modelled tensor is one whose contents are known.
+// A modelled tensor is a tensor with its expected contents.
 type modelled struct {
 	*tensor.Tensor
 	want []byte
@@ -269,8 +269,8 @@ func TestGoroutinesOverMovingMemory(t *testing.T) {
 	workers.Wait()
 }
 
-// TestMovesWaitForOtherStreams moves a tensor that a stream which made nothing is still reading and writing, and has
-// the place where it lay written at once. The simulated device reports what is not ordered.
+// TestMovesWaitForOtherStreams moves a tensor while a stream that did not allocate it still reads and writes it, and
+// overwrites its old location at once. The simulated device reports unordered work.
 func TestMovesWaitForOtherStreams(t *testing.T) {
 	for seed := range uint64(20) {
 		dev := sim.New(sim.Options{Seed: seed, Total: 64 << 20})

@@ -46,8 +46,8 @@ func wishes(t *testing.T, total int64) (*tensor.Place, *wishList) {
 	return p, list
 }
 
-// TestDefect19_PlacesPassAllocOptions: everything that is allocated at a place reaches the allocator with the place's
-// options, also on other streams and in scopes; what has no place does not.
+// TestDefect19_PlacesPassAllocOptions: every allocation at a place reaches the allocator with the place's options, also
+// on other streams and in scopes; an allocation without a place has none.
 func TestDefect19_PlacesPassAllocOptions(t *testing.T) {
 	p, list := wishes(t, 1<<30)
 	side := drivertest.NewStream(t, p.Device())

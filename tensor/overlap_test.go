@@ -94,7 +94,7 @@ func TestCopyFromOverlapsInForeignMemory(t *testing.T) {
 	}
 }
 
-// TestCopyFromOverlapsBetweenPlaces: two places of one device, whose memory goes from one to the other in pieces.
+// TestCopyFromOverlapsBetweenPlaces: a copy in pieces between two places of one device.
 func TestCopyFromOverlapsBetweenPlaces(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	p := tensortest.On(t, dev).Scope()
@@ -136,7 +136,7 @@ func TestCopyFromOverlapsBetweenPlaces(t *testing.T) {
 	}
 }
 
-// Addresses of a device whose addresses are its own mean nothing on another: equal ones do not overlap.
+// If a device has its own address space, equal addresses on two devices do not overlap.
 func TestEqualAddressesOfTwoDevicesDoNotOverlap(t *testing.T) {
 	p, q := tensortest.Scope(t, "sim:total=1GiB"), tensortest.Scope(t, "sim:total=1GiB")
 	x, y := tensor.Must(tensor.Zeros(p.Place, dtype.Int8, 4)), tensor.Must(tensor.Zeros(q.Place, dtype.Int8, 4))

@@ -98,7 +98,7 @@ func printAt(t testing.TB, p *Place, ptr driver.Pointer, d dtype.DType, shape, s
 	return v
 }
 
-// cudaLike is a device that says it is the second NVIDIA GPU.
+// cudaLike is a device that reports itself as the second NVIDIA GPU.
 type cudaLike struct{ driver.Device }
 
 func (d cudaLike) Info() driver.Info {

@@ -25,7 +25,7 @@ func TestShortestDigitsOfNarrowTypes(t *testing.T) {
 			if next := value(bits + 1); bits+1 < n && finite(next) {
 				above = next
 			}
-			// What is rounded to x: from half way to half way, with both ends if x is even.
+			// The interval of numbers that round to x: from midpoint to midpoint, including both ends if x is even.
 			low, high := half(below, x), half(x, above)
 			inside := func(s string) bool {
 				q, ok := new(big.Rat).SetString(s)

@@ -14,13 +14,13 @@ import (
 
 var printSeed = flag.Uint64("printseed", 0, "seed of the random tests of printing; 0 takes a fresh one")
 
-// printRandom returns random numbers, and says what they come from.
+// printRandom returns random numbers and describes their source.
 func printRandom(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(testkit.SeedFlag(t, "printseed", *printSeed), 1))
 }
 
-// Any bits in any shape can be printed in any way; what is not shortened reads back, number by number, where the
-// options say that all digits are printed.
+// Any bits in any shape can be printed with any options; if the options print all digits and the output is not
+// shortened, every number reads back.
 func TestPrintAnything(t *testing.T) {
 	rng := printRandom(t)
 	p := printHost(t)

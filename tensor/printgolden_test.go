@@ -16,7 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// printPlace is a place of a device for what only prints: it neither allocates nor computes.
+// printPlace is a place on a device for tests that only print: it neither allocates nor computes.
 func printPlace(d driver.Device, s driver.Stream) *Place {
 	return NewPlace(Config{Device: d, Allocator: struct{ mem.Allocator }{}, Backend: struct{ backend.Backend }{}, Stream: s})
 }
@@ -75,7 +75,7 @@ func (c *printCase) options(s Style) PrintOptions {
 	return o
 }
 
-// What numpy and PyTorch print, to the character. The file says which versions, make.py how to ask others.
+// The exact output of numpy and PyTorch. The file names the versions; make.py explains how to use others.
 func TestPrintAsOthers(t *testing.T) {
 	file, err := os.ReadFile("testdata/print/cases.jsonl")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// counting counts what is copied from the device.
+// counting counts the copies from the device and their bytes.
 type counting struct {
 	driver.Stream
 	copies int
@@ -23,7 +23,7 @@ func (c *counting) CopyOut(dst []byte, src driver.Pointer) error {
 	return c.Stream.CopyOut(dst, src)
 }
 
-// However large a tensor, only what is shown leaves the device, in few copies.
+// However large a tensor is, only the elements shown leave the device, in few copies.
 func TestPrintReadsLittle(t *testing.T) {
 	d := drivertest.OpenSim(t, 0)
 	const size = 4 << 30

@@ -38,8 +38,8 @@ func launch(dev *sim.Device, s driver.Stream, use bool, writes *tensor.Tensor, r
 	return dev.Kernels().Launch(s, k)
 }
 
-// program makes tensors, works on them on three streams, releases them, and makes others where they were. Of each
-// launch, use says whether it tells the tensors. It returns the races.
+// program makes tensors, works on them on three streams, releases them, and makes others at the same addresses. For
+// each launch, use decides whether the tensors are told of it. program returns the races.
 func program(t *testing.T, r *rand.Rand, completion sim.Completion, use func() bool) []error {
 	t.Helper()
 	dev := sim.New(sim.Options{Seed: r.Uint64(), Completion: completion, ReportOnly: true})
@@ -97,7 +97,7 @@ func TestTensorsDoNotRaceAcrossStreams(t *testing.T) {
 			t.Fatalf("program %d: %v", i, races[0])
 		}
 	}
-	// And where a launch now and then tells no tensor, there are races to be found.
+	// If some launches are not told to their tensors, races are found.
 	found := 0
 	for i := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, i))

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A step is one random view: what is asked of a tensor, and what a model of it says should come of it: nil if an error.
+// A step is one random view: the request to a tensor, and the result expected by the model, or nil for an error.
 type step struct {
 	text string
 	ask  func(*tensor.Tensor) ([]*tensor.Tensor, error)
@@ -268,7 +268,7 @@ func randomStep(r *rand.Rand, m *model) step {
 	return typeStep(r, m)
 }
 
-// randomFactors returns lengths whose product is n.
+// randomFactors returns random lengths with the product n.
 func randomFactors(r *rand.Rand, n int) []int {
 	var shape []int
 	for n > 1 {
@@ -292,7 +292,7 @@ func randomFactors(r *rand.Rand, n int) []int {
 	return shape
 }
 
-// pythonRange lists the indices that Python's start:stop:step has of a length; nil is what is left out.
+// pythonRange lists the indices of Python's start:stop:step for a length; nil stands for an omitted part.
 func pythonRange(length int, start, stop *int, step int) []int {
 	var out []int
 	clamp := func(at *int, absent, low, high int) int {
@@ -591,7 +591,7 @@ func typeStep(r *rand.Rand, m *model) step {
 
 var partType = map[dtype.DType]dtype.DType{dtype.Complex64: dtype.Float32, dtype.Complex128: dtype.Float64}
 
-// agree says how a tensor differs from its model, by arithmetic: nothing looks into the memory.
+// agree describes how a tensor differs from its model, by arithmetic alone: it does not read the memory.
 func agree(t *tensor.Tensor, m *model) error {
 	if t.DType() != m.dtype || !slices.Equal(t.Shape(), m.shape) {
 		return fmt.Errorf("it is %v, want %v%v", t.Brief(), m.dtype, m.shape)

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A model is what a tensor means, without strides: for each element, row by row, the byte of the storage that it starts at.
+// A model is a tensor without strides: for each element, row by row, the offset in the storage at which it starts.
 type model struct {
 	dtype dtype.DType
 	shape []int
@@ -16,8 +16,8 @@ type model struct {
 	room  int // bytes of the storage
 }
 
-// remap returns the model of a new shape whose element with indices i is m's with those that from gives, which is handed
-// a slice to fill.
+// remap returns a model of a new shape: its element at indices i is m's element at the indices that from writes into
+// the slice it is given.
 func (m *model) remap(shape []int, from func(i, old []int)) *model {
 	n := &model{dtype: m.dtype, shape: shape, room: m.room}
 	index, old := make([]int, len(shape)), make([]int, len(m.shape))
@@ -49,8 +49,8 @@ func product(shape []int) int {
 	return n
 }
 
-// affine searches strides that lead through at in the order of a shape. There is only one candidate for each axis: what
-// the element at index 1 along it tells.
+// affine searches for strides that lead through at in the order of a shape. There is only one candidate for each axis,
+// given by the element at index 1 along it.
 func affine(at, shape []int) bool {
 	if product(shape) == 0 {
 		return true
@@ -103,7 +103,7 @@ func (m *model) reshape(shape []int) *model {
 	return &model{dtype: m.dtype, shape: shape, at: m.at, room: m.room}
 }
 
-// axis counts from 0 what may count from the end.
+// axis converts an axis that may count from the end into one that counts from 0.
 func (m *model) axis(axis int) (int, bool) {
 	if axis < 0 {
 		axis += len(m.shape)

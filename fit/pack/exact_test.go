@@ -56,7 +56,8 @@ func TestExactAgreesWithBruteForce(t *testing.T) {
 	}
 }
 
-// noneAtTheBound are instances whose least height is over their bound, so that only search can tell: lower, upper, size.
+// noneAtTheBound are instances whose least height exceeds their bound, so that only search can prove it: lower, upper,
+// size.
 var noneAtTheBound = [][][3]int64{
 	{{6, 9, 4}, {7, 9, 4}, {2, 5, 1}, {2, 7, 1}, {4, 5, 3}, {2, 4, 1}, {3, 7, 2}, {1, 2, 4}, {1, 3, 4}},
 	{{3, 4, 2}, {0, 5, 1}, {2, 5, 1}, {4, 8, 4}, {2, 3, 2}, {3, 8, 1}, {6, 8, 3}, {0, 4, 3}, {0, 1, 4}},
@@ -118,8 +119,9 @@ func TestExactFindsWhatWasCut(t *testing.T) {
 	}
 }
 
-// leastHeight returns the least height of a packing, or best if that is less. Any packing can be made canonical without
-// growing by laying its buffers, lowest first, each on what already lies below it, so all orders are all that matters.
+// leastHeight returns the least height of a packing, or best if that is less. Laying the buffers of any packing, lowest
+// first, each directly on the buffers already below it makes the packing canonical without growth. So it is enough to
+// try all orders.
 func leastHeight(buffers []pack.Buffer, offsets []int64, laid uint, height, best int64) int64 {
 	if height >= best {
 		return best

@@ -18,8 +18,8 @@ func (l *looks) Err() error {
 	return nil
 }
 
-// A node of an exact search takes the longer the more buffers there are, up to a tenth of a second in Pack's largest core. So
-// what may come between two looks at the context is bounded in buffers, not in nodes.
+// The time for a node of an exact search grows with the number of buffers, up to a tenth of a second in Pack's largest
+// core. So the work between two checks of the context is bounded in buffers, not in nodes.
 func TestExactLooksAtItsContextOften(t *testing.T) {
 	for _, n := range []int{1, 200, 2000, coreLargest} {
 		buffers := make([]Buffer, n)

@@ -27,9 +27,9 @@ func seeds(t *testing.T) []uint64 {
 	return seeds
 }
 
-// bricks lays a wall without a gap, row by row, each brick as wide and as high as chance and its neighbors have it, and
-// takes some away. No cut through such a wall need part it in two, as one that was cut into pieces can be: so few other
-// packings are as low. Its height is the first result.
+// bricks lays a wall without a gap, row by row, with each brick's width and height given by chance and its neighbors,
+// and removes some bricks. Unlike a wall made by cutting a rectangle into pieces, such a wall need not have a cut that
+// divides it in two, so few other packings are as low. The first result is its height.
 func bricks(rng *mathrand.Rand, rows, columns int) (int64, []pack.Buffer) {
 	width, height := 2+rng.IntN(5), 2+rng.IntN(5)
 	taken := make([][]bool, rows)
@@ -57,7 +57,7 @@ func bricks(rng *mathrand.Rand, rows, columns int) (int64, []pack.Buffer) {
 	return int64(rows), wall[:len(wall)-rng.IntN(1+len(wall)/3)]
 }
 
-// TestExactFindsWhatWasLaid takes walls, some of whose bricks are gone: a packing as high as the wall surely exists.
+// TestExactFindsWhatWasLaid takes walls with some bricks removed: a packing of the wall's height certainly exists.
 func TestExactFindsWhatWasLaid(t *testing.T) {
 	for _, seed := range seeds(t) {
 		rng := mathrand.New(mathrand.NewPCG(seed, 0))
@@ -78,9 +78,9 @@ func TestExactFindsWhatWasLaid(t *testing.T) {
 // oracleMost is how many buffers the oracle takes.
 const oracleMost = 12
 
-// oracleFits says whether the buffers have a packing of a height, by going through time with all the ways in which those
-// alive can lie, at whatever offsets: it knows nothing of what lies on what. Where a way to lie is a number, five bits are
-// a buffer's offset plus one, or 0 when it is not alive.
+// oracleFits reports whether the buffers have a packing of a height. It goes through time with all placements of the
+// live buffers, at any offsets, and does not consider which buffer lies on which. A placement is encoded as a number:
+// five bits are a buffer's offset plus one, or 0 if the buffer is not alive.
 func oracleFits(buffers []pack.Buffer, height int64) bool {
 	type event struct {
 		at     int64
@@ -230,14 +230,14 @@ func crowd(buffers []pack.Buffer) int {
 	return int(pack.Bound(ones))
 }
 
-// TestExactOfTightOnes takes instances of which searches that were a little too sure of themselves said that there is no
-// packing: they are the smallest of millions. What was wrong in them stands before them.
+// TestExactOfTightOnes takes instances for which faulty searches reported that there is no packing: the smallest of
+// millions. A comment before each names the fault.
 func TestExactOfTightOnes(t *testing.T) {
 	for _, spans := range [][][3]int64{ // lower, upper, size
 		// A floor was lifted by one too much.
 		{{5, 9, 1}, {3, 7, 1}, {4, 7, 2}, {7, 9, 3}, {0, 4, 3}},
 		{{5, 7, 4}, {8, 11, 2}, {6, 10, 2}, {10, 11, 4}, {7, 10, 2}},
-		// A floor was lifted past what could lie on a neighbor that is on the floor itself.
+		// A floor was raised past buffers that could lie on a neighbor that is on the floor itself.
 		{{5, 7, 1}, {4, 6, 2}, {6, 9, 4}, {2, 4, 3}, {3, 6, 2}},
 		{{5, 7, 5}, {7, 9, 2}, {6, 8, 2}, {8, 10, 2}, {7, 9, 3}},
 		// A buffer was passed over because one with the same lifetime had been tried, of another size.

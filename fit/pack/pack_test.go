@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/fit/pack"
 )
 
-// mustPack packs, and checks what Pack says of its packing.
+// mustPack packs, and checks Pack's claims about its packing.
 func mustPack(t testing.TB, ctx context.Context, buffers []pack.Buffer, o pack.Options) pack.Result {
 	t.Helper()
 	r, err := pack.Pack(ctx, buffers, o)
@@ -69,7 +69,7 @@ func TestPackFindsTheLowestOfTinyOnes(t *testing.T) {
 	}
 }
 
-// aboveTheBound is buffers whose lowest packing is of height 10, and their bound 9: so few seldom are like that.
+// aboveTheBound are buffers with a lowest packing of height 10 and a bound of 9, which is rare for so few buffers.
 var aboveTheBound = []pack.Buffer{
 	{"", 4, 8, 3}, {"", 7, 11, 3}, {"", 1, 3, 3}, {"", 3, 6, 1}, {"", 1, 4, 2}, {"", 5, 11, 3}, {"", 2, 7, 2}, {"", 2, 5, 2}, {"", 3, 5, 1},
 }
@@ -91,8 +91,8 @@ func TestPackFindsTheLowestAboveTheBound(t *testing.T) {
 	}
 }
 
-// The heights are what the search reaches in these steps with this seed; where a change of the search makes one higher,
-// it is worse there.
+// The heights are those that the search reaches in these steps with this seed; if a change to the search raises one,
+// the search got worse there.
 func TestPackOnKnownInstances(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -207,7 +207,7 @@ func TestPackEndsInItsFirstOrder(t *testing.T) {
 	}
 }
 
-// What does not fit below 2^62 is placed all the same.
+// Buffers that do not fit below 2^62 are placed nevertheless.
 func TestPackOfLargeSizesWithoutTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -262,8 +262,7 @@ func trace(n int) []pack.Buffer {
 	return buffers
 }
 
-// uniform returns n buffers whose lifetimes and sizes are anything: a third is alive at a time, and gaps are
-// everywhere.
+// uniform returns n buffers with random lifetimes and sizes: a third is alive at a time, and gaps are everywhere.
 func uniform(n int) []pack.Buffer {
 	rng := rand.New(rand.NewPCG(8, 0))
 	buffers := make([]pack.Buffer, n)
@@ -274,7 +273,7 @@ func uniform(n int) []pack.Buffer {
 	return buffers
 }
 
-// BenchmarkPack is the greedy orders alone: what a packing costs at the least.
+// BenchmarkPack measures the greedy orders alone: the minimum cost of a packing.
 func BenchmarkPack(b *testing.B) {
 	for _, c := range []struct {
 		name    string

@@ -71,7 +71,8 @@ func filled(t *testing.T, p *tensor.Place, d dtype.DType, shape ...int) *tensor.
 	return y
 }
 
-// Every type and kind of view, out and in again, by both structures: the same memory, and as long as it is used.
+// Every type and kind of view, exported and imported again through both structures: it is the same memory, and it lives
+// as long as it is used.
 func TestExportAndImportAgain(t *testing.T) {
 	for where, p := range map[string]*tensor.Place{"host": tensortest.Host(t), "cuda": gpuPlace(t, 3)} {
 		for _, d := range dtype.All() {
@@ -123,7 +124,7 @@ func TestTheStorageIsKeptUntilTheDeleter(t *testing.T) {
 	if s.Owners() != 1 {
 		t.Fatalf("%d owners beside the consumer", s.Owners()-1)
 	}
-	// What the consumer writes is in the same memory.
+	// The consumer writes to the same memory.
 	*(*float32)(at(m.Tensor.Data)) = 5
 	y, err := Import(p, m.Address())
 	testkit.Must(t, err)
@@ -278,5 +279,6 @@ func address(a, b int64) uintptr {
 	return uintptr(unsafe.Pointer(n))
 }
 
-// kept is what is known by its address alone: so it is on no stack, which may move, and is not freed.
+// kept holds values that are referenced by their address alone: this keeps them off the stack, which may move, and
+// alive.
 var kept []any

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// A gpu is a simulated device that says that it is an NVIDIA GPU.
+// A gpu is a simulated device that reports itself as an NVIDIA GPU.
 type gpu struct {
 	driver.Device
 	ordinal int

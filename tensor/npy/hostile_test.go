@@ -132,7 +132,7 @@ func TestReadTakesNoMoreThanTheArray(t *testing.T) {
 	}
 }
 
-// On the host a tensor looks into the file where it can, which stays as it is.
+// On the host, a tensor refers to the file's bytes where it can, and the file does not change.
 func TestLoadLooksIntoTheFile(t *testing.T) {
 	p := tensortest.Host(t)
 	for name, c := range map[string]struct{ copied, shared bool }{"int16.npy": {false, true}, "int32.npy": {true, false}, "int16-big.npy": {false, false}, "int16-fortran.npy": {false, true}} {
@@ -273,7 +273,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	testkit.Must(t, a.Close())
 }
 
-// FuzzNPY reads any bytes: what is accepted is written and read again the same.
+// FuzzNPY reads arbitrary bytes: an accepted array is written and reads back the same.
 func FuzzNPY(f *testing.F) {
 	f.Add(file(good, 16))
 	for _, name := range []string{"float32-big.npy", "int16-fortran.npy", "version2.npy", "version3.npy", "python2.npy", "object.npy", "structure.npy", "none-of-some.npy", "bool.npy"} {

@@ -21,7 +21,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// What testdata/make.py and TestWriteForPython say is in the files beside it; the name of a file's only array is empty.
+// The arrays that testdata/make.py and TestWriteForPython write into their files; the name of a file's only array is
+// empty.
 type expected struct {
 	Files   map[string]map[string]array `json:"files"`
 	Refused []string                    `json:"refused"`
@@ -52,7 +53,7 @@ func ofPython(t *testing.T) (want expected) {
 	return want
 }
 
-// Files that numpy wrote are read as it meant them, in every way, and written again byte for byte.
+// Files from numpy read as the same values in every way, and are written back byte for byte.
 func TestFilesOfPython(t *testing.T) {
 	for where, p := range tensortest.HostAndSim(t) {
 		for file, arrays := range ofPython(t).Files {

@@ -19,7 +19,7 @@ func put(t testing.TB, dir, name string, b []byte) string {
 	return path
 }
 
-// raw is a file of that header, as it is, and those bytes.
+// raw returns a file with exactly this header and these bytes.
 func raw(header string, data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), data...)

@@ -208,7 +208,7 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// Errors say the file, the tensor and both numbers.
+// Errors name the file, the tensor and both numbers.
 func TestErrorsSayWhatIsWrong(t *testing.T) {
 	data := make([]byte, 16)
 	for text, want := range map[string]string{
@@ -283,7 +283,7 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzHeader holds what parse accepts to what it promises.
+// FuzzHeader checks parse's guarantees on every header that it accepts.
 func FuzzHeader(f *testing.F) {
 	for i, h := range hostiles() {
 		if i%20 == 0 && len(h.file) < 1000 {

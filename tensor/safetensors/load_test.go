@@ -21,7 +21,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// bytesOf returns n bytes, each of which says where it is.
+// bytesOf returns n bytes, each computed from its position.
 func bytesOf(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -138,7 +138,7 @@ func TestLoadAll(t *testing.T) {
 	}
 }
 
-// What ends a load in its middle leaves nothing behind.
+// A load that ends halfway leaves nothing behind.
 func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 	p := tensortest.Sim(t)
 	path, data := manyPieces(t, t.TempDir(), 0)
@@ -178,7 +178,7 @@ func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 			t.Errorf("of a truncated file: %v", err)
 		}
 	}
-	// p's own Close finds what is left.
+	// p's own Close reports leaks.
 }
 
 func TestNamesAndTypesThatCannotBeLoaded(t *testing.T) {

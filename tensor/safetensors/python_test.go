@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// What testdata/make.py and TestWriteForPython say is in the files beside it.
+// The tensors that testdata/make.py and TestWriteForPython write into their files.
 type expected struct {
 	Safetensors string              `json:"safetensors"`
 	Files       map[string]contents `json:"files"`
@@ -35,7 +35,7 @@ type entryOf struct {
 	Hex   string `json:"hex"`
 }
 
-// Files that Python's own library wrote are read as it meant them, and written again byte for byte.
+// Files from the Python library read as the same values, and are written back byte for byte.
 func TestFilesOfPython(t *testing.T) {
 	text, err := os.ReadFile("testdata/python/expected.json")
 	testkit.Must(t, err)
@@ -171,7 +171,7 @@ func TestWriteForPython(t *testing.T) {
 	put(t, dir, "expected.json", text)
 }
 
-// again reads what was written.
+// again reads the written file.
 func again(t *testing.T, p *tensor.Place, path string, want contents) {
 	t.Helper()
 	c, err := OpenCheckpoint(path, Options{})
