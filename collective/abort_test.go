@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A rank that aborts ends what the others wait for; they name it, and it names the cause.
+// When a rank aborts, the others stop waiting; their errors name the rank, and its error names the cause.
 func TestAbort(t *testing.T) {
 	for name, make := range makers {
 		t.Run(name, func(t *testing.T) {

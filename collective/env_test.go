@@ -123,7 +123,7 @@ func TestFirstHost(t *testing.T) {
 	}
 }
 
-// Whatever number a launcher's variable carries, FromEnv takes it, or names it and what is wanted.
+// FromEnv accepts the number in a launcher's variable, or names the variable and what it expects.
 func TestDefect02_NumbersOfTheEnvironment(t *testing.T) {
 	for _, env := range []string{
 		"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=2",

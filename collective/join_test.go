@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/rendezvous"
 )
 
-// joins has the given ranks join with their configurations, and returns what each got.
+// joins lets the given ranks join with their configurations, and returns each one's result.
 func joins(t *testing.T, ctx context.Context, configs ...Config) []error {
 	t.Helper()
 	noLeaks(t)
@@ -59,7 +59,7 @@ func TestNoRankZero(t *testing.T) {
 	}
 }
 
-// What does not fit together is said at once, to all.
+// Mismatched configurations are reported at once, to all ranks.
 func TestJoinDoesNotFit(t *testing.T) {
 	cfg := meetingPoint(t, 2)
 	gpu := cfg.as(0, bound)

@@ -183,7 +183,7 @@ func distributes(c *Communicator) error {
 	if err := holds(columns, []int{2, len(column) / 2}, column...); err != nil {
 		return err
 	}
-	// What root cannot distribute is an error everywhere, and the communicator goes on.
+	// If root cannot distribute a tensor, every rank gets an error, and the communicator stays usable.
 	if _, err := share(Along(2)); !errors.Is(err, ErrShape) {
 		return fmt.Errorf("an axis that is not there: %w", err)
 	}

@@ -22,7 +22,7 @@ func (c *Communicator) die() {
 // makers are the ways to get communicators that are to fail.
 var makers = map[string]func(testing.TB, int) []*Communicator{"local": quiet, "joined": joined}
 
-// A rank that is gone ends what the others wait for, queued or not, and each names it.
+// When a rank is gone, the others stop waiting, for queued calls or not, and each error names the rank.
 func TestRankLost(t *testing.T) {
 	for name, make := range makers {
 		for _, victim := range []int{0, 2} {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rankProcess adds up for ever, and says that it is ready after the first sum, and which rank was lost.
+// rankProcess repeats all-reduces forever. It reports the first sum as ready, and later the rank that was lost.
 func rankProcess(variables []string) error {
 	cfg, ok, err := FromEnv(func(name string) (string, bool) {
 		for _, v := range variables {

@@ -22,7 +22,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// bound is longer than anything here takes: a test that reaches it has hung.
+// bound is longer than any test here takes: a test that reaches it hangs.
 const bound = 30 * time.Second
 
 // open is tensortest.Open for places whose streams may have failed on purpose: only leaks count.

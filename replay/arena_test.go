@@ -112,7 +112,7 @@ type forgetful struct{ driver.Stream }
 
 func (forgetful) Copy(_, _ driver.Pointer, _ int64) error { return nil }
 
-// A block whose bytes were left behind is found out.
+// A move that leaves a block's bytes behind is detected.
 func TestContentsFindBlocksThatWereNotMoved(t *testing.T) {
 	dev := plainDevice{drivertest.OpenDevice(t, "host:total=8GiB")}
 	p := program(t, "alloc a 4096\nalloc b 4096\nalloc c 4096\nfree a\nalloc d 8192\nfree b\n")
@@ -169,8 +169,7 @@ func TestAtOnceCompletesDeferredFrees(t *testing.T) {
 	}
 }
 
-// What a row may reserve is the lesser of the limit and what the settings say; without either it is as little as is
-// needed.
+// A row may reserve the smaller of the limit and the settings' value; without either, as little as it needs.
 func TestLimitsOfArenasAndDirect(t *testing.T) {
 	w := scriptWork(t, "device sim total=1GiB\nalloc a 40MiB\nfree a\nalloc b 30MiB\n")
 	const mib = 1 << 20

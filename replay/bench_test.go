@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// nothing is the fastest allocator there is: what is left is the replay's own time.
+// nothing is an allocator that takes no time: the remainder is the replay's own time.
 type nothing struct{}
 
 func (nothing) Alloc(_ driver.Stream, size int64) (mem.Block, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A ledger is a bfc allocator of which every block and segment is held against what its policy promises.
+// A ledger is a bfc allocator that checks every block and segment against the guarantees of its policy.
 type ledger struct {
 	*bfc.Allocator
 	t        *testing.T
@@ -152,7 +152,7 @@ func TestBFCBesideCaching(t *testing.T) {
 	}
 }
 
-// What a row may reserve bounds the initial segment too.
+// The reservation limit of a row also bounds the initial segment.
 func TestInitialSegmentsOfBFC(t *testing.T) {
 	w := scriptWork(t, "device sim total=1GiB\nalloc a 40MiB\nfree a\n")
 	const mib = 1 << 20

@@ -55,7 +55,7 @@ func compare(t *testing.T, w *replay.Work, opts replay.CompareOptions) *replay.C
 	return c
 }
 
-// A figuresRow is what PyTorch itself counted in a recorded run.
+// A figuresRow has PyTorch's own counts of a recorded run.
 type figuresRow struct {
 	name                                   string
 	allocs, requested, allocated, reserved int64
@@ -125,7 +125,7 @@ func TestPeaksAsRecordedArePyTorchs(t *testing.T) {
 	}
 }
 
-// What the recorded device charges is what a simulated device would, where the calls are the same.
+// For the same calls, the recorded device charges the same times as a simulated device.
 func TestRecordedRunIsPricedLikeASimulatedOne(t *testing.T) {
 	for _, name := range []string{"resnet", "gpt2.expandable", "unet.split128", "streams", "streams.expandable"} {
 		w := works(t, name)[0]
@@ -177,7 +177,7 @@ func TestDefaultComparisonShowsWhatWouldHaveSavedMemory(t *testing.T) {
 	}
 }
 
-// A row without room says so, and is not the best one.
+// A row that ran out of memory shows it, and is never the best one.
 func TestLimitAppliesToEveryRow(t *testing.T) {
 	w := works(t, "gpt2.oom")[0]
 	c := compare(t, w, replay.CompareOptions{Limit: 19541098496}) // 18.2 GiB
@@ -198,7 +198,7 @@ func TestLimitAppliesToEveryRow(t *testing.T) {
 	if free.FromRecording || !free.Completed() || len(free.Notes) != 1 {
 		t.Errorf("under 100 GiB: %+v", free)
 	}
-	// What nothing can serve completes nowhere.
+	// A request that no allocator can serve completes in no row.
 	if c := compare(t, w, replay.CompareOptions{Limit: 1 << 30, Specs: []string{"caching:", replay.AsRecorded}}); c.Best != -1 {
 		t.Errorf("under 1 GiB row %d is the best", c.Best)
 	}
@@ -265,7 +265,7 @@ func TestSpecsThatNameNothingAreErrors(t *testing.T) {
 	}
 }
 
-// A recording that starts late is compared all the same, and says that the figures are not PyTorch's.
+// A recording that starts late is compared nevertheless, with a note that the figures are not PyTorch's.
 func TestLateRecordingFallsBackToAPlainRun(t *testing.T) {
 	s, err := snapshot.ReadFile(traces + "streams.pickle.zst")
 	if err != nil {
@@ -338,7 +338,7 @@ func TestCompareTimesAndReportsProgress(t *testing.T) {
 	}
 }
 
-// On real memory every block keeps its contents, and what only a simulation knows is left out.
+// On real memory every block keeps its contents, and figures that only a simulation has are left out.
 func TestCompareOnRealMemoryChecksContents(t *testing.T) {
 	w := scriptWork(t, "alloc a 3MiB\nalloc b 70000\nfree a\nalloc c 1MiB\nalloc d 5MiB\nfree b pending\nalloc e 600\ncomplete b\n")
 	c := compare(t, w, replay.CompareOptions{

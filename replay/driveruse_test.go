@@ -201,7 +201,7 @@ func TestDriverUseOnRealMemory(t *testing.T) {
 	}
 }
 
-// The bound is what is requested at the peak of the work, under any limit, and is never chosen.
+// The bound is the memory requested at the peak of the work, under any limit, and is never chosen as the best row.
 func TestBoundIsWhatIsRequestedAtThePeak(t *testing.T) {
 	w := scripted(t, "alloc a 3MiB", "alloc b 1000", "free a", "alloc c 2MiB", "free b pending", "alloc d 5MiB", "complete b")
 	for _, smallest := range []bool{false, true} {

@@ -10,7 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
-// What a recording without room had is a lower bound of its limit; the rows beside the recorded one are held to it.
+// The memory of a recording that ran out of memory is a lower bound of its limit; all rows but the recorded one are
+// held to it.
 func TestRecordedFailureLimitsTheOtherRows(t *testing.T) {
 	w := works(t, "gpt2.oom")[0]
 	const had = 19363004416
@@ -42,7 +43,7 @@ func TestRecordedFailureLimitsTheOtherRows(t *testing.T) {
 	}
 }
 
-// The best row by the smallest limit is not that which reserves the least without one.
+// The best row by the smallest limit is not the row that reserves the least without a limit.
 func TestSmallestChoosesTheBest(t *testing.T) {
 	specs := []string{"caching:roundup_power2_divisions:2", "caching:max_split_size_mb:32"}
 	w := works(t, "unet.split128")[0]

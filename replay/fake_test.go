@@ -114,7 +114,7 @@ func (a *allocator) note(format string, args ...any) {
 	}
 }
 
-// poll frees what is done, in order on each stream.
+// poll completes the pending frees that are done, in order on each stream.
 func (a *allocator) poll() {
 	blocked := map[driver.StreamID]bool{}
 	a.waiting = slices.DeleteFunc(a.waiting, func(w waiting) bool {

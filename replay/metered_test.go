@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// What is put between an allocator and a real device changes nothing of what the device does.
+// The meter between an allocator and a real device does not change the device's behaviour.
 func TestMeteredDeviceIsADevice(t *testing.T) {
 	drivertest.Run(t, func(testing.TB) driver.Device { return newMetered(sim.New(sim.Options{}), time.Now) })
 }

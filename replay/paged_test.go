@@ -31,7 +31,7 @@ func runPaged(t *testing.T, p *trace.Program, limit int64) replay.Result {
 	return res
 }
 
-// What work needs, as multiples of what is requested and allocated at its peak.
+// The memory that work needs, as multiples of the bytes requested and allocated at its peak.
 type need struct{ limit, reserved float64 }
 
 // Work that no recording here has needs hardly more than is requested of it at its peak. What needs more is work whose

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// A plan of a recording serves all of it from hardly more than what is requested at the peak, without a call of the driver
+// A plan of a recording serves all of it with hardly more memory than is requested at the peak, without a driver call
 // after the first.
 func TestRecordedTracesByPlan(t *testing.T) {
 	for _, name := range []string{"gpt2", "resnet", "unet"} {
@@ -79,7 +79,7 @@ func planFile(t *testing.T, plan *planned.Plan) (path string) {
 	return f.Name()
 }
 
-// A plan in a file is that of the trace that it was made of; other work is served all the same, by paged memory.
+// A plan in a file belongs to the trace that it was made from; other work is still served, by paged memory.
 func TestPlanInAFile(t *testing.T) {
 	resnet, unet := works(t, "resnet")[0], works(t, "unet")[0]
 	plan, err := planned.Make(context.Background(), resnet.Program, planned.Options{Trace: "resnet"})

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// What a failure says would have helped is so: rows with that setting get past the request. What does not help is not
-// said.
+// The remedies named by a failure do help: rows with that setting get past the request. Settings that do not help are
+// not named.
 func TestDefect04_RemediesAgreeWithTheRows(t *testing.T) {
 	w := works(t, "gpt2.oom")[0]
 	specs := []string{replay.AsRecorded, "caching:expandable_segments:True"}
@@ -35,7 +35,7 @@ func TestDefect04_RemediesAgreeWithTheRows(t *testing.T) {
 	}
 }
 
-// Every allocator says that the limit refused a request, if it did, and if the device did, that it did not.
+// Every allocator reports whether the limit or the device refused a request.
 func TestDefect04_EveryAllocatorNamesTheLimitThatRefused(t *testing.T) {
 	w := scriptWork(t, "alloc a 40MiB\nalloc b 40MiB\n")
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "arena", "arena:page=2MiB", "paged", "planned", "direct"} {
@@ -57,7 +57,7 @@ func TestDefect04_EveryAllocatorNamesTheLimitThatRefused(t *testing.T) {
 	}
 }
 
-// What a plan and its fallback have is told together: the limit is that of both.
+// The memory of a plan and its fallback is reported as one figure: the limit applies to both together.
 func TestDefect04_ARowOfAPlanTellsOfRegionAndFallback(t *testing.T) {
 	w := scriptWork(t, "alloc a 40MiB\nalloc b 40MiB\n")
 	p := *w.Program

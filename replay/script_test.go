@@ -30,7 +30,7 @@ func newScriptRun() *replay.ScriptRun {
 	})
 }
 
-// plain hides what an allocator can do beside allocating.
+// plain hides an allocator's optional methods.
 type plain struct{ mem.Allocator }
 
 // The files in testdata are scripts with the output that each must give.

@@ -15,8 +15,8 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// Exact replays of recordings with memory behind the recorded addresses: every block keeps what was put in it, and all
-// memory is given back.
+// Exact replays of recordings with memory behind the recorded addresses: every block keeps its contents, and all memory
+// is given back.
 func TestVerifyPaintsEveryBlock(t *testing.T) {
 	for _, name := range []string{"graphtrees", "nosplit.expandable", "switched"} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestVerifyFindsBlocksThatShareMemory(t *testing.T) {
 	}
 }
 
-// compiles is a device that runs contents.ptx, by doing in Go what it says.
+// compiles is a device that runs a Go equivalent of contents.ptx.
 type compiles struct {
 	driver.Device
 	modules int // open
@@ -154,8 +154,8 @@ func TestVerifyPaintsWithKernels(t *testing.T) {
 	}
 }
 
-// A call of each kind fails, the first or one in the middle: Verify says so, and gives everything back all the same,
-// but for what fails when everything is given back, which it names.
+// A driver call of each kind fails, the first one or one in the middle: Verify reports it, and still gives everything
+// back. It names the memory that it could not give back because the release itself failed.
 func TestVerifyGivesBackWhatItTookAfterFailures(t *testing.T) {
 	for name, kinds := range map[string][]intercept.Kind{
 		"graphpools.expandable": {intercept.Unmap}, // while it runs

@@ -64,7 +64,7 @@ func TestVerifyDoubtsTheLimit(t *testing.T) {
 	}
 }
 
-// What a recording lacks is said, not taken for a difference.
+// Information missing from a recording is reported as missing, not as a difference.
 func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 	without := func(a mem.Action) func(*trace.Trace) {
 		return func(tr *trace.Trace) {
@@ -102,7 +102,7 @@ func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 	}
 }
 
-// The fields say what was in force at the end, whatever the text of the settings says.
+// The fields have the values in force at the end, even if the text of the settings differs.
 func TestRecordedConfigIsWhatWasInForce(t *testing.T) {
 	want := caching.Default()
 	want.MaxSplitSize, want.GarbageCollectionThreshold = 128<<20, 0.5

@@ -86,7 +86,8 @@ func lows(p *trace.Program, n int) []int {
 func TestStepsLeaveNothingBehind(t *testing.T) {
 	each(t, func(t *testing.T, w Workload, seed uint64, p *trace.Program) {
 		if w.Name == "serving" || w.Name == "serving-blocks" {
-			// What these end with is caches of requests that are being answered, beside weights and what graphs use.
+			// At the end of these, the live memory is caches of requests in progress, weights, and the memory of
+			// graphs.
 			const lasting = 16*9 + 3 + 3
 			for _, op := range p.Ops[:lasting] {
 				if op.Kind != trace.OpAlloc {
@@ -100,7 +101,7 @@ func TestStepsLeaveNothingBehind(t *testing.T) {
 					t.Fatalf("a block of %d bytes is left, which is no cache", size)
 				}
 			}
-			// 64 Ki tokens of 64 KiB each, and what is ready for more.
+			// 64 Ki tokens of 64 KiB each, plus the reserve for more.
 			if held > 9<<29 {
 				t.Errorf("%d bytes of caches are left", held)
 			}

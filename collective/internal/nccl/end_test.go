@@ -96,7 +96,7 @@ func TestAbortEndsClose(t *testing.T) {
 	r.wantCalls("ncclCommFinalize", "ncclCommAbort")
 }
 
-// TestCloseOfWhatFailed: NCCL neither finalizes nor destroys what does not work.
+// TestCloseOfWhatFailed: NCCL neither finalizes nor destroys a communicator that has failed.
 func TestCloseOfWhatFailed(t *testing.T) {
 	r := newRig(t, func(f *fakeNCCL) { f.results[groupEnd] = 6 })
 	found := r.t.Queue(r.s, sum())

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fakeNCCL is what the functions below act on: an NCCL that moves nothing, knows who may call what and when, and writes
-// down every call. It is as strict as NCCL says that it is, or stricter.
+// A fakeNCCL is the state behind the functions below: an NCCL that moves no data, checks the order and the caller of
+// every call, and logs it. It is at least as strict as NCCL's documentation.
 type fakeNCCL struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -106,7 +106,7 @@ func (f *fakeNCCL) set(change func()) {
 	change()
 }
 
-// calls returns what was called so far, but for questions, and forgets it.
+// calls returns the calls so far, except queries, and clears the log.
 func (f *fakeNCCL) calls() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *fakeNCCL) begin(c *fakeComm, s symbol) result {
 	return inProgress
 }
 
-// asked is one question for the state of c.
+// asked is one query for the state of c.
 func (f *fakeNCCL) asked(c *fakeComm) result {
 	if c.doing == 0 {
 		return c.state
@@ -343,7 +343,7 @@ func someID(seed byte) (id ID) {
 	return id
 }
 
-// A fakeGPU is a device that knows nothing but streams with handles, and what is current on which thread.
+// A fakeGPU is a device that has only streams with handles, and the current device of each thread.
 type fakeGPU struct {
 	driver.Device
 	f       *fakeNCCL

@@ -9,7 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// TestFindAnywhere: on every machine NCCL is found, or the error says what was tried, and is that of what needs NCCL.
+// TestFindAnywhere: on every machine NCCL is found, or the error lists the attempts, and every call that needs NCCL
+// returns it.
 func TestFindAnywhere(t *testing.T) {
 	const nowhere = "/none/libnccl.so.2"
 	o := Options{Libraries: []string{nowhere}}

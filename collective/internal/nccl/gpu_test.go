@@ -130,7 +130,7 @@ func combined(op comm.Op, d dtype.DType, size, i int) float64 {
 	return v
 }
 
-// elements are n of a type, as they lie in memory.
+// elements returns n elements of a type in their memory format.
 func elements(d dtype.DType, n int, f func(i int) float64) []byte {
 	numbers := make([]float64, n)
 	for i := range numbers {
@@ -143,7 +143,7 @@ func elements(d dtype.DType, n int, f func(i int) float64) []byte {
 	return b
 }
 
-// run queues a call of one rank on what src holds, and compares what comes out.
+// run queues a call of one rank on the content of src, and compares the result.
 func (r *rank) run(c comm.Call, src, want []byte) {
 	r.Helper()
 	c.Src, c.Dst = comm.Operand{Ptr: r.src}, comm.Operand{Ptr: r.dst}
@@ -218,8 +218,8 @@ func TestGPUCollectives(t *testing.T) {
 	})
 }
 
-// TestGPURings: every rank sends to the next and receives from the one before, at once, several in a group, and passes on
-// what it got.
+// TestGPURings: every rank sends to the next and receives from the previous one at the same time, several in a group,
+// and passes on the data it received.
 func TestGPURings(t *testing.T) {
 	ranks := openRanks(t, 1<<22)
 	connect(ranks)
@@ -297,7 +297,7 @@ func TestGPUAbort(t *testing.T) {
 
 var errWaiting = errors.New("Queue waits")
 
-// untilWaiting returns what Queue did, or errWaiting once NCCL has been in progress for a while.
+// untilWaiting returns Queue's result, or errWaiting once NCCL has been in progress for a while.
 func untilWaiting(c *transport, queued <-chan error) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -373,7 +373,7 @@ func BenchmarkGPUAllReduce(b *testing.B) {
 	b.ReportMetric(size/t/1e9*2*(n-1)/n, "busbw-GB/s")
 }
 
-// BenchmarkGPUQueue is what one call of few elements takes of the host, one after the other.
+// BenchmarkGPUQueue measures the host time of one call with few elements, one call after the other.
 func BenchmarkGPUQueue(b *testing.B) {
 	ranks := openRanks(b, 1<<22)
 	connect(ranks)

@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A rig is one rank of a communicator of the fake, of which the others are made up to be there.
+// A rig is one rank of a communicator of the fake, which simulates the other ranks.
 type rig struct {
 	testing.TB
 	f *fakeNCCL
@@ -216,7 +216,8 @@ func TestNothingToDoIsNoCall(t *testing.T) {
 	}
 }
 
-// TestTypes: what NCCL computes with by its own numbers, and nothing else; what it moves, whatever it is.
+// TestTypes: operations that compute take exactly NCCL's types, with NCCL's numbers; operations that only move data
+// take any type.
 func TestTypes(t *testing.T) {
 	numbers := map[dtype.DType]int{
 		dtype.Int8: 0, dtype.Uint8: 1, dtype.Int32: 2, dtype.Uint32: 3, dtype.Int64: 4, dtype.Uint64: 5, dtype.Float16: 6,

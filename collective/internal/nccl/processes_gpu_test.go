@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveRank takes part in one all-reduce, says so, and aborts when its input ends.
+// serveRank takes part in one all-reduce, reports it, and aborts when its input ends.
 func serveRank(args []string) error {
 	n, _ := strconv.Atoi(args[0])
 	size, _ := strconv.Atoi(args[1])

@@ -63,7 +63,7 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// A rank that others complain of, and that lives but says nothing, is lost after a while.
+// A rank that others complain about, and that is alive but silent, is lost after a while.
 func TestGrace(t *testing.T) {
 	told := make(chan message, 1)
 	h := newHub([]func(message){func(m message) { told <- m }, func(message) {}, func(message) {}}, 4)

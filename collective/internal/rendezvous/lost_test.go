@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// losing waits until a member knows of a loss, and checks which rank and why.
+// losing waits until a member learns of a loss, and checks which rank and why.
 func losing(t *testing.T, m *Member, rank int, text string) {
 	t.Helper()
 	select {
@@ -47,7 +47,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// A rank that says nothing for the limit is lost.
+// A rank that is silent for the time limit is lost.
 func TestSilence(t *testing.T) {
 	o := point(t, 3)
 	o.Limit = 200 * time.Millisecond
@@ -99,7 +99,7 @@ func TestRankZeroDies(t *testing.T) {
 	losing(t, m, 0, "rank 0 on there: the connection to it ended: ")
 }
 
-// What rank 0 says is checked too.
+// Messages of rank 0 are checked too.
 func TestBadStart(t *testing.T) {
 	o := point(t, 2)
 	for want, answers := range map[string][]message{

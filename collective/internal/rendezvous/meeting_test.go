@@ -20,7 +20,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// bound is longer than anything here takes: a test that reaches it has hung.
+// bound is longer than any test here takes: a test that reaches it hangs.
 const bound = 30 * time.Second
 
 // point returns the options of a meeting without other ranks.
@@ -50,7 +50,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// coming has a rank come, and returns what it will get.
+// coming lets a rank come, and returns its future result.
 func coming(ctx context.Context, o Options) func() (*Member, error) {
 	var m *Member
 	var err error
@@ -346,7 +346,7 @@ func TestSameNumber(t *testing.T) {
 	}
 }
 
-// told is a connection from which hello is read, and that calls wrote with each message written to it.
+// told is a connection that reads hello and calls wrote with each message written to it.
 type told struct {
 	net.Conn
 	hello io.Reader
@@ -453,7 +453,7 @@ func TestAllPortsTaken(t *testing.T) {
 	}
 }
 
-// What rank 0 cannot decide ends the meeting for all.
+// An error of rank 0's decision ends the meeting for all.
 func TestUndecided(t *testing.T) {
 	o := point(t, 3)
 	o.Decide = func([]Peer) ([]byte, error) { return nil, errors.New("these do not fit") }
@@ -470,7 +470,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// A rank whose time is up asks rank 0, and says so to all; one that gets no answer goes alone.
+// A rank whose time is up asks rank 0, which tells all; a rank that gets no answer leaves alone.
 func TestGivesUp(t *testing.T) {
 	o := point(t, 4)
 	cause := errors.New("out of patience")

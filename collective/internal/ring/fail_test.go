@@ -16,7 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Calls that do not belong together are an error on every rank that says which two differ, and nothing works after it.
+// Calls that do not match are an error on every rank that names two differing calls, and no later call works.
 func TestMismatch(t *testing.T) {
 	base := comm.Call{Kind: comm.AllReduce, Type: dtype.Int32, N: 100}
 	with := func(change func(c *comm.Call)) comm.Call {
@@ -108,7 +108,7 @@ func (c mortal) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A rank that dies is named by all others, wherever in a call it dies, and what they have queued ends.
+// All other ranks name a rank that dies, at any point of a call, and their queued calls end.
 func TestDeathOfARank(t *testing.T) {
 	const ranks, victim, count = 4, 1, 1 << 19
 	for _, size := range []int64{0, 10, 40, 200, 1 << 17, 3 << 19} {
@@ -169,7 +169,7 @@ type idle struct{ comm.Transport }
 func (idle) Close() error { return nil }
 func (idle) Abort(error)  {}
 
-// play opens rank 0 of 2, and returns what the other holds.
+// play opens rank 0 of 2, and returns the other end of its connection.
 func play(t *testing.T) (*node, net.Conn) {
 	links := tcpLinks(t, 2)
 	t.Cleanup(func() { links[1][0].Close() })
@@ -178,7 +178,7 @@ func play(t *testing.T) (*node, net.Conn) {
 	})[0], links[1][0]
 }
 
-// What is no frame, or none that may come now, is an error, and the other side is read to its end all the same.
+// An invalid frame, or one that is not allowed at this point, is an error; the other side is still read to its end.
 func TestNonsense(t *testing.T) {
 	call := Call{Number: 1, Type: dtype.Int8, N: 4}
 	calls := frame{typ: callFrame, call: call}.append(nil)
@@ -208,7 +208,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// What another rank tells of a rank that there is not is that rank's own failure: the named rank is one of the ranks.
+// If a rank reports the failure of a rank that does not exist, the failure counts as its own: the rank named is always
+// one of the ranks.
 func TestToldOfNobody(t *testing.T) {
 	n, other := play(t)
 	_, err := other.Write(append(frame{typ: lostFrame, length: 3, call: Call{Peer: 1 << 30}}.append(nil), "why"...))
@@ -234,7 +235,7 @@ func TestCloseAfterFailure(t *testing.T) {
 	check(t, n.Close())
 }
 
-// Abort ends a Close that tells ranks which read nothing, all of them.
+// Abort ends a Close that is telling ranks none of which reads.
 func TestAbortEndsClose(t *testing.T) {
 	mine := make([]net.Conn, 3)
 	writing := make(chan bool, len(mine))
@@ -253,7 +254,7 @@ func TestAbortEndsClose(t *testing.T) {
 	check(t, <-closed)
 }
 
-// A noisy connection tells that it is written to.
+// A noisy connection signals every write.
 type noisy struct {
 	net.Conn
 	writing chan<- bool
@@ -270,7 +271,7 @@ func badMismatch() []byte {
 	return b
 }
 
-// Abort ends what waits for a rank that has not come, and tells who else waits.
+// Abort ends a wait for a rank that has not come, and informs the other waiting ranks.
 func TestAbortWhileWaiting(t *testing.T) {
 	cause := errors.New("the user has gone")
 	for _, setup := range setups {
@@ -421,8 +422,8 @@ func TestCloseIsNoDeath(t *testing.T) {
 	}
 }
 
-// Ranks close as soon as their own work is done, whatever the others still do: no rank takes that for a failure, or
-// tells one.
+// A rank may close as soon as its own work is done, even if others still work: no rank takes that for a failure or
+// reports one.
 func TestAllCloseAtOnce(t *testing.T) {
 	const ranks, rounds = 4, 100
 	for _, setup := range setups[:2] {

@@ -168,7 +168,7 @@ func (n *node) do(calls ...comm.Call) error {
 	return n.sync()
 }
 
-// each runs f for all ranks at the same time. If one panics the rest are aborted.
+// each runs f for all ranks at the same time. If one panics, the others are aborted.
 func each(nodes []*node, f func(n *node)) {
 	var all sync.WaitGroup
 	for _, n := range nodes {

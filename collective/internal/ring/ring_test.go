@@ -56,7 +56,7 @@ func naive(op comm.Op, t dtype.DType, ranks [][]float64) []byte {
 	return encode(t, out)
 }
 
-// known says which operations there are.
+// known lists the operations.
 func known(op comm.Op, t dtype.DType) bool {
 	switch {
 	case t == dtype.Bool:
@@ -112,7 +112,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// A rank may be late in a reduce-scatter: what it has yet to pass on is not overwritten by what comes after.
+// A rank may be late in a reduce-scatter: data that it has yet to pass on is not overwritten by later data.
 func TestLateRank(t *testing.T) {
 	const ranks, count, late = 6, 400_000, 3
 	x := newSample(ranks, dtype.Int32, count, comm.Sum)
@@ -152,7 +152,7 @@ func (c slow) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A sample is what goes into calls, and what must come out.
+// A sample is the input of calls and their expected result.
 type sample struct {
 	typ   dtype.DType
 	count int
@@ -266,7 +266,7 @@ func TestOrderOfAdditions(t *testing.T) {
 	}
 }
 
-// What the types do at their ends.
+// The behaviour of the types at the limits of their ranges.
 func TestEdgesOfTypes(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {
@@ -347,7 +347,7 @@ func TestAverageIsNoOverflow(t *testing.T) {
 	}
 }
 
-// More ranks than an int8 counts: Avg divides by their number all the same.
+// More ranks than an int8 can count: Avg still divides by their number.
 func TestAverageOfManyRanks(t *testing.T) {
 	f, _ := reducerFor(comm.Avg, dtype.Int8, 130)
 	dst := make([]byte, 3)
