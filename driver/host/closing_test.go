@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -79,8 +80,7 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 		d := open(t)
 		streams := newStreams(t, d, 4)
 		s, before, after, captures := streams[0], streams[1], streams[2], streams[3]
-		p, err := d.Alloc(1 << 20)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, 1<<20)
 		releaseS, releaseBefore := hold(t, d, s), hold(t, d, before)
 		testkit.Must(t, s.Fill(p, 1, 2))
 		testkit.Must(t, before.Fill(p+1, 2, 1))
@@ -138,8 +138,7 @@ func TestUnregisterWhileTheDeviceCloses(t *testing.T) {
 		at, err := mapMemory(pageSize)
 		testkit.Must(t, err)
 		b := view(at, pageSize)
-		p, err := d.Alloc(pageSize)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, pageSize)
 		testkit.Must(t, d.Pinned().Register(b))
 		testkit.Must(t, s.Fill(p, 7, pageSize))
 		release := hold(t, d, s)
@@ -168,8 +167,7 @@ func TestOrderWhileTheDeviceCloses(t *testing.T) {
 		d, err := Open(Options{Total: 64 << 20})
 		testkit.Must(t, err)
 		streams := append(newStreams(t, d, 2), d.DefaultStream())
-		p, err := d.Alloc(1 << 20)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, 1<<20)
 		releases := make([]func(), len(streams))
 		for i, s := range streams {
 			releases[i] = hold(t, d, s)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -103,8 +104,7 @@ func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 // TestFailuresInAGraph: the first error is the stream's, and the rest of the work is done.
 func TestFailuresInAGraph(t *testing.T) {
 	d := open(t)
-	p, err := d.Alloc(1)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 1)
 	bad := errors.New("bad")
 	s := begin(t, d)
 	for _, f := range []func(driver.Memory) error{
@@ -132,8 +132,7 @@ func TestFailuresInAGraph(t *testing.T) {
 // TestLaunchLooksForItsMemory: what was freed since the capture is an error rather than a crash.
 func TestLaunchLooksForItsMemory(t *testing.T) {
 	d := open(t)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4096)
 	b, err := d.Pinned().AllocHost(8)
 	testkit.Must(t, err)
 	s := begin(t, d)
@@ -158,8 +157,7 @@ func TestLaunchLooksForItsMemory(t *testing.T) {
 func TestWhatACaptureRefuses(t *testing.T) {
 	d := open(t)
 	g, def := d.Graphs(), d.DefaultStream()
-	p, err := d.Alloc(8)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 8)
 	graph := end(t, d, begin(t, d))
 	a, b := begin(t, d), begin(t, d)
 	c := newStreams(t, d, 1)[0]
@@ -204,8 +202,7 @@ func TestUnjoined(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	d := open(t)
 	streams := newStreams(t, d, 4)
-	p, err := d.Alloc(8)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 8)
 	joined := 0
 	for round := range 3000 {
 		testkit.Must(t, d.Graphs().Begin(streams[0]))

@@ -84,11 +84,9 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%d bytes available, %v; want %d", got, err, free)
 		}
 	}
-	p, err := d.Alloc(pageSize + 1)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, pageSize+1)
 	want(8 * pageSize)
-	q, err := d.Alloc(8 * pageSize)
-	testkit.Must(t, err)
+	q := drivertest.Alloc(t, d, 8*pageSize)
 	want(0)
 	if _, err := d.Alloc(1); !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("Alloc on a full device: %v", err)

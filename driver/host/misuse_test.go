@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestStrayWorkIsRefusedAtOnce(t *testing.T) {
 	d := open(t)
 	s := d.DefaultStream()
-	p, err := d.Alloc(pageSize)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, pageSize)
 	for what, call := range map[string]func() error{
 		"beyond the end":   func() error { return s.Fill(p+1, 0, pageSize) },
 		"before the start": func() error { return s.Fill(p-1, 0, 2) },
@@ -36,8 +36,7 @@ func TestMisusePanics(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 2)
 	a, b := streams[0], streams[1]
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4096)
 	for what, call := range map[string]func(){
 		"a mark of another stream":          func() { _, _ = a.Reached(driver.Mark{Stream: b.ID()}) },
 		"a mark of no stream":               func() { _ = a.WaitFor(b, driver.Mark{Stream: 99}) },
@@ -55,8 +54,7 @@ func TestMisusePanics(t *testing.T) {
 // TestNumbersAreUsedAgainTicksAreNot: a mark of a closed stream is reached on whatever stream has its number now.
 func TestNumbersAreUsedAgainTicksAreNot(t *testing.T) {
 	d := open(t)
-	p, err := d.Alloc(8)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 8)
 	var marks []driver.Mark
 	for range 5 {
 		s := newStreams(t, d, 1)[0]

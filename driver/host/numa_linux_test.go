@@ -26,10 +26,9 @@ func touchAll(t *testing.T, d driver.Device, touched func(what string, memory []
 		testkit.Must(t, err)
 		return b
 	}
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, size)
 	touched("a block", bytes(p))
-	_, err = d.Sharing().Export(p)
+	_, err := d.Sharing().Export(p)
 	testkit.Must(t, err)
 	touched("a block that was exported", bytes(p))
 	host, err := d.Pinned().AllocHost(size)

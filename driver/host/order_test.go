@@ -8,7 +8,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestOrderedAsTheSimulatorSaysIt captures the same random work on both, two captures at a time, and wants the same
@@ -28,8 +27,7 @@ func TestOrderedAsTheSimulatorSaysIt(t *testing.T) {
 	}
 	var sides [2]side
 	for i, d := range []driver.Device{open(t), drivertest.OpenSim(t, 0)} {
-		p, err := d.Alloc(n)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, n)
 		sides[i] = side{d.Graphs(), newStreams(t, d, n), p}
 	}
 	type mark struct {

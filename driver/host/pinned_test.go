@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -14,8 +15,7 @@ import (
 func TestAsynchronousCopiesReadWhenTheirTurnComes(t *testing.T) {
 	d := open(t)
 	s, pinned := d.DefaultStream(), d.Pinned()
-	p, err := d.Alloc(4)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 4)
 	src, err := pinned.AllocHost(4)
 	testkit.Must(t, err)
 	dst, err := pinned.AllocHost(4)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
 )
@@ -103,8 +104,7 @@ func TestExportWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
 		streams := newStreams(t, d, 2)
-		p, err := d.Alloc(8)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, 8)
 		release := hold(t, d, streams[0])
 		testkit.Must(t, streams[0].Fill(p, 1, 8))
 		testkit.Must(t, streams[1].WaitFor(streams[0], markOf(t, streams[0])))
@@ -171,8 +171,7 @@ func TestExportLosesNoWork(t *testing.T) {
 func TestExportWhileCapturing(t *testing.T) {
 	d := open(t)
 	s := newStreams(t, d, 1)[0]
-	p, err := d.Alloc(8)
-	testkit.Must(t, err)
+	p := drivertest.Alloc(t, d, 8)
 	testkit.Must(t, s.Fill(p, 1, 8))
 	testkit.Must(t, d.Graphs().Begin(s))
 	testkit.Must(t, s.Fill(p, 2, 8))
@@ -203,9 +202,8 @@ func TestExportedMemoryLeavesTheMachine(t *testing.T) {
 	}
 	before := count()
 	for range 10 {
-		p, err := d.Alloc(1 << 20)
-		testkit.Must(t, err)
-		_, err = d.Sharing().Export(p)
+		p := drivertest.Alloc(t, d, 1<<20)
+		_, err := d.Sharing().Export(p)
 		testkit.Must(t, err)
 		if now := count(); now != before+1 {
 			t.Fatalf("%d descriptors with a block exported, %d before", now, before)

@@ -57,8 +57,7 @@ func TestWorkIsDoneInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
 		s := newStreams(t, d, 1)[0]
-		p, err := d.Alloc(4096)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, 4096)
 		release := hold(t, d, s)
 		testkit.Must(t, s.CopyIn(p, []byte{1, 2, 3})) // small: does not wait for its turn
 		testkit.Must(t, s.Fill(p+1, 9, 1))
@@ -142,8 +141,7 @@ func TestWhatWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := open(t)
 				s := newStreams(t, d, 1)[0]
-				p, err := d.Alloc(1 << 20)
-				testkit.Must(t, err)
+				p := drivertest.Alloc(t, d, 1<<20)
 				testkit.Must(t, s.Fill(p, 1, 1<<20))
 				release := hold(t, d, s)
 				returnsAfter(t, what, func() error { return call(d, s, p) }, release)
@@ -156,8 +154,7 @@ func TestWhatWaits(t *testing.T) {
 func TestFreeTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
-		p, err := d.Alloc(4096)
-		testkit.Must(t, err)
+		p := drivertest.Alloc(t, d, 4096)
 		release := hold(t, d, d.DefaultStream())
 		returnsAfter(t, "Free", func() error { return d.Free(p) }, func() {
 			if err := d.Free(p); !errors.Is(err, driver.ErrInvalid) {
@@ -220,8 +217,7 @@ func TestErrorsSurfaceOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := open(t)
 				s := newStreams(t, d, 1)[0]
-				p, err := d.Alloc(1)
-				testkit.Must(t, err)
+				p := drivertest.Alloc(t, d, 1)
 				launch := func(f func(driver.Memory) error) {
 					testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: name, Func: f}))
 				}
@@ -232,7 +228,7 @@ func TestErrorsSurfaceOnce(t *testing.T) {
 				if err := s.CopyOut(got, p); !errors.Is(err, c.want) {
 					t.Errorf("CopyOut: %v, want %v", err, c.want)
 				}
-				err = s.Sync(context.Background())
+				err := s.Sync(context.Background())
 				if e := (*driver.Error)(nil); !errors.Is(err, c.want) || !errors.As(err, &e) || e.Call != "kernel "+name {
 					t.Errorf("Sync: %v, want a *driver.Error of kernel %s with %v", err, name, c.want)
 				}

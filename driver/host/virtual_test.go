@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -73,6 +74,17 @@ func TestMapIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// mapPage maps one page of g bytes.
+func mapPage(t *testing.T, vm driver.VirtualMemory, g int64) (driver.Pointer, driver.Page) {
+	t.Helper()
+	p, err := vm.Reserve(g)
+	testkit.Must(t, err)
+	page, err := vm.Create(g)
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(p, page))
+	return p, page
+}
+
 // TestUnmapUnderQueuedWork: the caller broke the rule, and gets an error rather than a crash.
 func TestUnmapUnderQueuedWork(t *testing.T) {
 	d := open(t)
@@ -81,13 +93,8 @@ func TestUnmapUnderQueuedWork(t *testing.T) {
 		return // not on this operating system
 	}
 	s, g := d.DefaultStream(), d.Info().Granularity
-	p, err := vm.Reserve(g)
-	testkit.Must(t, err)
-	page, err := vm.Create(g)
-	testkit.Must(t, err)
-	testkit.Must(t, vm.Map(p, page))
-	block, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p, page := mapPage(t, vm, g)
+	block := drivertest.Alloc(t, d, 4096)
 	for what, work := range map[string]func() error{
 		"Fill":         func() error { return s.Fill(p, 1, g) },
 		"Copy from it": func() error { return s.Copy(block, p, 4096) },
@@ -126,11 +133,7 @@ func TestCopyOutReturnsItsOwnError(t *testing.T) {
 			return // not on this operating system
 		}
 		s, g := d.DefaultStream(), d.Info().Granularity
-		p, err := vm.Reserve(g)
-		testkit.Must(t, err)
-		page, err := vm.Create(g)
-		testkit.Must(t, err)
-		testkit.Must(t, vm.Map(p, page))
+		p, _ := mapPage(t, vm, g)
 		release := hold(t, d, s)
 		result := make(chan error)
 		go func() { result <- s.CopyOut(make([]byte, 8), p) }()

@@ -33,6 +33,16 @@ type graphBench struct {
 	size int64 // of the blocks that sum, chain, zeros and holds are about: a block may be longer than was asked for
 }
 
+// endsEmpty ends a pool after a capture that failed, and checks that nothing is left of it.
+func (b *graphBench) endsEmpty(id mem.PoolID) {
+	b.t.Helper()
+	b.EndAllocateToPool(id)
+	b.ReleasePool(id)
+	b.ok(b.EmptyCache())
+	testkit.Equal(b.t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(b.t, "active blocks", b.Stats().Active.All.Current, 0)
+}
+
 func onGraphDevices(t *testing.T, test func(*graphBench)) {
 	t.Run("sim", func(t *testing.T) {
 		d := sim.New(sim.Options{Total: gib})
@@ -435,11 +445,7 @@ func TestAFailedCaptureLosesNoPool(t *testing.T) {
 			if _, err := graphs.End(main); err == nil {
 				t.Error("a capture whose streams did not join succeeded")
 			}
-			b.EndAllocateToPool(id)
-			b.ReleasePool(id)
-			b.ok(b.EmptyCache())
-			testkit.Equal(t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
-			testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+			b.endsEmpty(id)
 		}
 		b.finish(nil, nil)
 	})
