@@ -16,7 +16,7 @@ from typing import Any
 from . import files, jit
 from .errors import AshlarError, UnsupportedError
 from .library import Library
-from .settings import Settings
+from .settings import Settings, split
 
 REMEDY = "it needs a shim for this PyTorch (tier shim or jit)"
 
@@ -30,9 +30,10 @@ REFUSED = {
     "_cuda_checkPoolLiveAllocations": "a private pool (torch.compile with mode reduce-overhead)",
     "_cuda_getCheckpointState": "a private pool (torch.compile with mode reduce-overhead)",
     "_cuda_setCheckpointPoolState": "a private pool (torch.compile with mode reduce-overhead)",
-    "_cuda_cudaCachingAllocator_set_allocator_settings": "a change of PyTorch's allocator settings",
-    "_accelerator_setAllocatorSettings": "a change of PyTorch's allocator settings",
 }
+
+# Functions that change PyTorch's allocator settings. Those of page-locked host memory work in every tier.
+SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 
 # Functions of torch._C that may be called to turn something off, and are refused otherwise.
 REFUSED_UNLESS_OFF = {
@@ -104,6 +105,17 @@ def _refuse_unless_off(what: str, function: Callable[..., Any] | None = None) ->
     return call
 
 
+def _refuse_unless_pinned(function: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A function that calls function with settings of page-locked memory, and raises an error for others."""
+
+    def call(text: str) -> Any:
+        if any(not item.startswith("pinned_") for item in split(text)):
+            _refuse("a change of PyTorch's allocator settings")()
+        return function(text)
+
+    return call
+
+
 def _replace_functions(torch: ModuleType, library: Library) -> None:
     """Replace what would lie. Functions that this version of PyTorch does not have are left out."""
     replacements = {name: _refuse(what) for name, what in REFUSED.items()}
@@ -111,10 +123,14 @@ def _replace_functions(torch: ModuleType, library: Library) -> None:
     replacements["_set_cudnn_benchmark"] = _refuse_unless_off(
         "torch.backends.cudnn.benchmark", torch._C._set_cudnn_benchmark
     )
-    replacements.update(_answers(torch, library))
-    for name, function in replacements.items():
+    for name in SETTERS:
         if hasattr(torch._C, name):
-            setattr(torch._C, name, function)
+            replacements[name] = _refuse_unless_pinned(getattr(torch._C, name))
+    replacements.update(_answers(torch, library))
+    for module in (torch._C, torch.cuda.memory):  # the second has some of them by their names
+        for name, function in replacements.items():
+            if hasattr(module, name):
+                setattr(module, name, function)
     _replace_methods(torch)
 
 

@@ -36,6 +36,7 @@ class Pluggable(unittest.TestCase):
 
     def test_every_refused_function_raises_and_says_what_to_do(self):
         names = sorted({*pluggable.REFUSED, *pluggable.REFUSED_UNLESS_OFF})
+        self.assertGreater(len(names), 10)
         out = self.python(
             ENABLE + f"for name in {names}:\n"
             "    try: print(name, 'returned', getattr(torch._C, name)(True, 1))\n"
@@ -56,13 +57,25 @@ class Pluggable(unittest.TestCase):
             ENABLE + "def benchmark(): torch.backends.cudnn.benchmark = True\n"
             "for call in (torch.cuda.MemPool, lambda: torch.cuda.CUDAGraph().capture_begin(pool=None), benchmark,\n"
             "             torch.UntypedStorage()._share_cuda_, ashlar.native_pool().__enter__,\n"
+            "             lambda: torch.cuda.memory.use_mem_pool(1),\n"
             "             lambda: torch._C._cuda_cudaCachingAllocator_enable(False),\n"
             "             lambda: torch.autograd.profiler.profile(profile_memory=True)):\n"
             "    try: call()\n    except ashlar.UnsupportedError as err: print(err)\n"
             "print(torch.autograd.profiler.profile(False).memory, torch.backends.cudnn.benchmark)"
         ).splitlines()
-        self.assertEqual(len(out), 8, out)
+        self.assertEqual(len(out), 9, out)
         self.assertEqual(out[-1], "False False")
+
+    def test_settings_of_page_locked_memory_reach_pytorch_and_others_do_not(self):
+        out = self.python(
+            ENABLE + f"for name in {pluggable.SETTERS}:\n"
+            "    for text in ('pinned_use_cuda_host_register:True', 'pinned_x:1,max_split_size_mb:64'):\n"
+            "        try: getattr(torch._C, name)(text)\n"
+            "        except RuntimeError as err: print(err)"
+        ).splitlines()
+        for i, name in enumerate(pluggable.SETTERS):
+            self.assertEqual(out[2 * i], f"the original {name} was called")
+            self.assertIn("a change of PyTorch's allocator settings is not available", out[2 * i + 1])
 
     def test_statistics_are_those_of_the_library(self):
         out = self.python(

@@ -1,6 +1,8 @@
 import ctypes
 import os
 
+from .._C import _cuda_beginAllocateCurrentThreadToPool
+
 current = None
 
 
@@ -33,6 +35,10 @@ def change_current_allocator(allocator):
     if os.environ.get("STUB_CANNOT_SWAP"):
         raise RuntimeError("Can't swap an already initialized allocator")
     current = allocator
+
+
+def use_mem_pool(pool):
+    _cuda_beginAllocateCurrentThreadToPool(0, pool)
 
 
 class MemPool:
