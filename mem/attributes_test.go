@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// Attributes are sets: additional attributes do no harm, what was put in can be taken out again, and the
-// eight of the device are merged and compared like the others.
+// Attributes are sets: additional attributes do no harm, an added attribute can be removed, and the eight of the device
+// are merged and compared like the others.
 func TestAttributesAreSets(t *testing.T) {
 	host := mem.OnHost | mem.GPUCompatible
 	for _, c := range []struct {
@@ -105,8 +105,8 @@ func allocatorFor(t *testing.T, dev driver.Device, want mem.Attributes) mem.Allo
 	return a
 }
 
-// A device asked for an allocator with attributes gives the one of the highest priority that has them all: memory of
-// its own, page-locked memory of the host, ordinary memory of the host; and says what it has where nothing will do.
+// A device asked for an allocator with attributes returns the one of highest priority that has them all: its own
+// memory, page-locked host memory, ordinary host memory. If none fits, the error lists the available ones.
 func TestADeviceIsAskedForAttributes(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "sim:total=1GiB") // which Go code does not reach, as a GPU
 	s := dev.DefaultStream()
@@ -161,7 +161,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 	}
 }
 
-// What the device or the program lacks something for is passed over, and its error told where nothing else is left.
+// An allocator that the device or the program cannot provide is skipped, and its error is returned if no other is left.
 func TestADeviceWithoutPageLockedMemory(t *testing.T) {
 	dev := noPinned{drivertest.OpenDevice(t, "sim:total=1GiB")}
 	if _, err := mem.AllocatorFor(dev, mem.OnHost|mem.GPUCompatible); !errors.Is(err, mem.ErrUnknown) || !errors.Is(err, driver.ErrUnsupported) {

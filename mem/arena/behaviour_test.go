@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. The region of an arena is a pool whose
-// initial size is its largest, or with pages one that begins with nothing.
+// The assertions of RMM's pool tests, by the numbers of docs/behaviours.md. The region of an arena is a pool whose
+// initial size is its maximum or, with pages, a pool that begins empty.
 
 func TestBehaviour80_ImpossibleSizesAreRefused(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 4 << 20, Granularity: 64 * kib}))
@@ -69,7 +69,7 @@ func TestBehaviour80_LargestSize(t *testing.T) {
 	}
 }
 
-// A region is there before the first request and until Close, and never more; with pages it comes as it is filled.
+// A region exists from before the first request until Close, and does not grow; with pages it grows as it is filled.
 func TestBehaviour80_InitialSizeStays(t *testing.T) {
 	for _, c := range []struct {
 		cfg               arena.Config

@@ -75,7 +75,7 @@ type willing struct{}
 func (willing) BeginMove() ([]driver.Stream, bool)   { return nil, true }
 func (willing) EndMove(b mem.Block, s driver.Stream) {}
 
-// BenchmarkCompact is what moving many blocks together costs the host, and the simulator.
+// BenchmarkCompact measures the time of the host, and of the simulator, to move many blocks together.
 func BenchmarkCompact(b *testing.B) {
 	for n := 100; n <= 10_000; n *= 10 {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
-// A record stands for one block after another, the one that was freed last first, so in a loop one record stands for
-// all: after four billion of them its blocks are still blocks of the arena.
+// A record serves one block after another, and the last one freed is reused first, so a loop uses a single record:
+// after four billion blocks the arena still accepts the record's blocks.
 func TestGenerationsStartAgain(t *testing.T) {
 	dev := drivertest.OpenSim(t, 16<<20)
 	a, err := New(dev, Config{Size: 1 << 20})

@@ -80,7 +80,7 @@ func TestChildAvoidsLiveBlocks(t *testing.T) {
 	w.finish()
 }
 
-// An arena with live blocks or children is not closed, says what is there, and goes on.
+// Close of an arena with live blocks or children fails, names them, and leaves the arena usable.
 func TestCloseWithBlocksOnLoan(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	kid, err := w.child(w.root, 100*kib)
@@ -154,7 +154,7 @@ func TestChildOfPages(t *testing.T) {
 	w.finish()
 }
 
-// Moving what lies in a child is the child's affair, and a hold on the parent does not bind it.
+// Moving the blocks in a child is up to the child, and a hold on the parent does not prevent it.
 func TestChildCompactsItself(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	kid, err := w.child(w.root, 256*kib)

@@ -192,7 +192,7 @@ func TestAllocCompactsOnlyIfItHelps(t *testing.T) {
 	if w.lifts != 0 {
 		t.Errorf("%d holders were asked for a request that cannot be met", w.lifts)
 	}
-	// All say no when asked: each lands where it was, and the error says what is in the way.
+	// All holders refuse when asked: each block lands where it was, and the error names the obstacle.
 	for _, b := range w.blocks {
 		b.refuses = true
 	}
@@ -249,7 +249,7 @@ func TestHoldStill(t *testing.T) {
 	w.finish()
 }
 
-// Freeze may be repeated, and what is frozen is never lifted again; freed, its bytes are allocated again.
+// Freeze may be repeated, and a frozen block is never lifted again; once it is freed, its bytes are reused.
 func TestFreeze(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	s := w.streams[1]
@@ -292,7 +292,7 @@ func TestFreeze(t *testing.T) {
 	w.finish()
 }
 
-// With compaction off no holder is kept, and everything says so.
+// With compaction off no holder is kept, and every method reports that.
 func TestNoCompact(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	w := newWorld(t, dev, arena.Config{Size: 1 << 20, NoCompact: true}, 1)
@@ -310,9 +310,8 @@ func TestNoCompact(t *testing.T) {
 	w.finish()
 }
 
-// Every driver call fails in turn while requests, compactions and the cache's emptying go on: nothing is lost, every
-// holder that was lifted has landed, all bytes are where their holders think, and once the device is well all can be
-// had.
+// Every driver call fails in turn during requests, compactions and EmptyCache: nothing is lost, every lifted holder has
+// landed, all bytes are where their holders expect them, and once the device works again all memory can be allocated.
 func TestFaults(t *testing.T) {
 	for _, cfg := range []arena.Config{{Size: 256 * kib}, {Size: 256 * kib, Page: 64 * kib, Bounce: 64 * kib}} {
 		for _, rule := range []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}} {
@@ -501,7 +500,7 @@ func TestNoRoomToMove(t *testing.T) {
 	w.finish()
 }
 
-// A holder that panics leaves the others as they were, not lifted for good, and the arena goes on.
+// A holder that panics does not leave the others lifted, and the arena stays usable.
 func TestHolderPanics(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	kept := w.checkerboard(w.root, 16*kib, true)

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// Arenas are opened by name, with settings, and what is wrong with them is named.
+// Arenas open by name, with settings, and errors name the wrong setting.
 func TestRegistry(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20, Granularity: 64 * kib}))
 	a, err := mem.Open("arena: size = 1MiB, round= 1k ,limit=512KiB,page=64KiB,bounce=64KiB,compact=off", dev)

@@ -36,7 +36,7 @@ func Example() {
 	// <nil>
 }
 
-// A holder is what keeps a block's address.
+// A holder keeps a block's address.
 type holder struct{ block mem.Block }
 
 func (h *holder) BeginMove() ([]driver.Stream, bool) { return nil, true }

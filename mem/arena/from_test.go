@@ -95,7 +95,7 @@ func (s *settler) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
 func (s *settler) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
-// What is wrong with the settings, or has no room, leaves nothing behind.
+// Wrong settings, or a lack of room, leave nothing behind.
 func TestNewFromRefuses(t *testing.T) {
 	dev := drivertest.OpenSim(t, 8<<20)
 	from, err := arena.New(dev, arena.Config{Size: 1 << 20})

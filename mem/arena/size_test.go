@@ -55,7 +55,7 @@ func TestLimitsAndPeaks(t *testing.T) {
 	w.finish()
 }
 
-// BMEngine takes what moving needs off the limit it was given; here it lies beside the region.
+// BMEngine subtracts the memory needed for moving from its limit; here it is allocated beside the region.
 func TestWholeRegionIsForBlocks(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	b := w.mustAlloc(w.root, w.streams[1], 1<<20, false)
@@ -66,7 +66,7 @@ func TestWholeRegionIsForBlocks(t *testing.T) {
 	w.finish()
 }
 
-// With pages memory is mapped as it is needed, and EmptyCache gives back what no block needs at the end.
+// With pages, memory is mapped as needed, and EmptyCache gives back the end of the region that no block needs.
 func TestPagesComeAndGo(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
 	w := newWorld(t, dev, arena.Config{Page: 64 * kib, Bounce: 64 * kib}, 1)
@@ -107,7 +107,7 @@ func TestPagesComeAndGo(t *testing.T) {
 	w.finish()
 }
 
-// Where a full device has no more pages, what is mapped is used better first.
+// If a full device has no more pages, the arena first makes better use of the mapped ones.
 func TestNoMorePages(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 1 << 20, Granularity: 64 * kib}))
 	w := newWorld(t, dev, arena.Config{Size: 64 << 20, Page: 64 * kib, Bounce: 4 * kib}, 1)
@@ -130,7 +130,7 @@ func TestNoMorePages(t *testing.T) {
 	w.finish()
 }
 
-// What the device does not take back is kept for the next Close, and nothing is allocated until then.
+// Memory that the device does not take back is kept for the next Close, and nothing is allocated until then.
 func TestCloseFails(t *testing.T) {
 	for _, cfg := range []arena.Config{{Size: 1 << 20}, {Size: 1 << 20, Page: 64 * kib}} {
 		dev := fault.Wrap(sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
@@ -160,8 +160,8 @@ func TestCloseFails(t *testing.T) {
 	}
 }
 
-// What an error says is free has memory behind it, and a limit is named as the remedy where moving blocks would make
-// room.
+// The free bytes in an error are backed by memory, and the error names a limit as the remedy where moving blocks would
+// make room.
 func TestOutOfMemoryCountsMemory(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 1 << 20, Granularity: 64 * kib}))
 	w := newWorld(t, dev, arena.Config{Size: 64 << 20, Page: 64 * kib, Bounce: 4 * kib, NoCompact: true}, 1)
@@ -205,7 +205,7 @@ func TestOutOfMemoryCountsMemory(t *testing.T) {
 	w.finish()
 }
 
-// Requests that no device can serve say so, on every path.
+// Requests that no device can serve get an error that says so, on every path.
 func TestTooLarge(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	for name, ask := range map[string]func(size int64) error{

@@ -50,7 +50,7 @@ func TestWarmCalls(t *testing.T) {
 	w.finish()
 }
 
-// A hole that lies among the blocks that are moved, and stays as it is, keeps its past.
+// A hole between moved blocks that stays unchanged keeps its history.
 func TestCompactKeepsPasts(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	one, two, three := w.streams[1], w.streams[2], w.streams[3]
@@ -208,7 +208,7 @@ func TestAllocBesideACapture(t *testing.T) {
 	w.finish()
 }
 
-// A wait that fails changes nothing but that it is made again.
+// A failed wait changes nothing: it is only made again.
 func TestFailedWait(t *testing.T) {
 	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)

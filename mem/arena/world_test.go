@@ -188,7 +188,7 @@ func (w *world) fill(b *block, s driver.Stream) {
 	})
 }
 
-// follow makes s wait for what other has queued.
+// follow makes s wait for the work queued on other.
 func (w *world) follow(s, other driver.Stream) {
 	w.t.Helper()
 	if s == other || !slices.Contains(w.streams, other) { // it is closed
@@ -264,7 +264,7 @@ func (w *world) child(y *yard, size int64) (*yard, error) {
 	return c, nil
 }
 
-// closeYard frees what is in an arena, its children's too, and closes it.
+// closeYard frees all blocks of an arena and its children, and closes it.
 func (w *world) closeYard(y *yard) {
 	w.t.Helper()
 	for len(y.children) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// What TensorFlow's own tests of its allocator assert, by the numbers of docs/behaviours.md.
+// The assertions of TensorFlow's own tests of its allocator, by the numbers of docs/behaviours.md.
 
 const (
 	kib = int64(1) << 10

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// TestDump: what is live, free, stamped, refused and wasted, in two segments.
+// TestDump: live, free, stamped, refused and wasted memory, in two segments.
 func TestDump(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 6 * mib, Name: "GPU_0_bfc", Counter: &bfc.Counter{}})
 	var out strings.Builder
@@ -42,7 +42,7 @@ func TestDump(t *testing.T) {
 	golden.File(t, "testdata/dump.txt", out.String())
 }
 
-// The map is 100 characters, in which what was asked for counts most.
+// The map has 100 characters; requested bytes take precedence in it.
 func TestMap(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 25600, NoGrowth: true})
 	if m := b.Map(); m != "" {

@@ -14,12 +14,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. RMM cuts blocks exactly, as a
-// Fragmentation of next to nothing does.
+// The assertions of RMM's pool tests, by the numbers of docs/behaviours.md. RMM cuts blocks exactly, as a Fragmentation
+// close to 0 does.
 const exactly = 1e-9
 
-// RMM refuses a largest size that is no multiple of 256; a limit here is one all the same, of which the last bytes are
-// not used.
+// RMM refuses a maximum size that is not a multiple of 256; here such a limit is accepted, and its last bytes are not
+// used.
 func TestBehaviour80_ImpossibleSizesAreRefused(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 4 * mib, Granularity: 64 * kib})
 	defer dev.Close()
@@ -101,8 +101,8 @@ func TestBehaviour80_LargestSize(t *testing.T) {
 	}
 }
 
-// A pool that may grow to 8192 bytes on a device with 6000: what its initial segment holds fits, and what it would have
-// to grow for does not, though the limit would allow it.
+// A pool that may grow to 8192 bytes on a device with 6000: requests within the initial segment fit; a request that
+// needs growth does not, though the limit allows it.
 func TestBehaviour80_InitialSizeOnAFullDevice(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 6000, Alignment: 256})
 	a := newAllocator(t, dev, bfc.Config{Initial: 4096, Limit: 8192, Fragmentation: exactly})
@@ -204,7 +204,7 @@ func TestBehaviour80_InitialSizeStays(t *testing.T) {
 	}
 }
 
-// What stays of a range of addresses has the stamp of the last that was freed in it: no request gets it too early.
+// The rest of an address range has the stamp of the block freed last in it: no request gets it too early.
 func TestInitialSegmentKeepsItsStamp(t *testing.T) {
 	dev := fault.Wrap(sim.New(sim.Options{Total: 64 * mib, Unchecked: true}))
 	defer dev.Close()

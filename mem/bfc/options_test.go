@@ -46,7 +46,7 @@ func TestNoRetry(t *testing.T) {
 	}
 }
 
-// What bounds the stamps of memory reaches the allocator through adaptors.
+// The bound on memory's stamps reaches the allocator through adaptors.
 func TestFreedBeforeThroughAdaptors(t *testing.T) {
 	var counter bfc.Counter
 	b := newBench(t, bfc.Config{Limit: 2 * mib, NoCollect: true, Counter: &counter})

@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// A meter notes what a device is asked for, and has room for so many bytes.
+// A meter logs the requests to a device, and has room for the given number of bytes.
 type meter struct {
 	driver.Device
 	room  int64
@@ -97,7 +97,7 @@ func TestUnusedSegmentsMakeRoom(t *testing.T) {
 	}
 }
 
-// What a request that fails says is true: with the remedy it fits.
+// The error of a failed request is right: with its remedy the request fits.
 func TestOutOfMemory(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 6 * mib, NoCollect: true})
 	small := b.alloc(mib)     // in the first segment, of 2 MiB
@@ -139,7 +139,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// A failure of the device that is not want of memory is told, and is not taken for it.
+// A device failure other than a lack of memory is returned, and not taken for one.
 func TestDeviceErrorsAreTold(t *testing.T) {
 	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
@@ -188,7 +188,7 @@ func TestNewAndCloseFailWithTheDevice(t *testing.T) {
 	}
 }
 
-// A peopled device tells who uses its memory.
+// A peopled device reports the processes that use its memory.
 type peopled struct{ driver.Device }
 
 func (peopled) Processes() ([]driver.ProcessMemory, error) {

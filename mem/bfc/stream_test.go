@@ -157,8 +157,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// A closed stream is not taken for the one that has its number: it cannot wait for what that one used, and does not
-// make others forget that.
+// A closed stream is not taken for the open one with the same number: it cannot wait for memory used by that one, and
+// other streams still wait for it.
 func TestAllocForAClosedStream(t *testing.T) {
 	dev := drivertest.OpenSim(t, 256<<20)
 	a := newAllocator(t, dev, bfc.Config{Limit: 4096, NoGrowth: true})

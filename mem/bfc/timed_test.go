@@ -89,7 +89,7 @@ func TestStampedBlocksMergeByForce(t *testing.T) {
 	}
 }
 
-// What was cut off a stamped block merges like the block itself.
+// The remainder cut off a stamped block merges like the block itself.
 func TestRestOfAStampedBlockMerges(t *testing.T) {
 	b, _, blocks := stamped(t)
 	b.SetSafeFrontier(4)
@@ -122,7 +122,7 @@ func TestFrontierWakesThoseWhoWait(t *testing.T) {
 	}
 }
 
-// The frontier may be ahead of the counter: what is freed below it merges at the next request, and nothing bounds it.
+// The frontier may be ahead of the counter, without bound: memory freed below it merges at the next request.
 func TestFreesBelowTheFrontier(t *testing.T) {
 	b, _, blocks := stamped(t)
 	b.SetSafeFrontier(100)
@@ -135,7 +135,7 @@ func TestFreesBelowTheFrontier(t *testing.T) {
 	}
 }
 
-// What a request that failed has merged by force may be what another waits for.
+// Memory merged by force for a failed request may be what another request waits for.
 func TestForcedMergesWakeThoseWhoWait(t *testing.T) {
 	b, _, blocks := stamped(t)
 	ctx, cancel := newAlarm()

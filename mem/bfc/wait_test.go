@@ -16,7 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// An alarm is a context that tells when a wait for its end begins: by then a request has found no room.
+// An alarm is a context that signals when a wait for its end begins: by then a request has found no room.
 type alarm struct {
 	context.Context
 	waits chan struct{} // closed
@@ -206,7 +206,7 @@ func TestNewSegmentsWakeThoseWhoWait(t *testing.T) {
 	}
 }
 
-// A Close that fails has given back what it could.
+// A failed Close has given back all the memory that it could.
 func TestFailedCloseWakesThoseWhoWait(t *testing.T) {
 	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)

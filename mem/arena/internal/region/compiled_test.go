@@ -15,8 +15,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// A compiled is a device that seems to run the compiled kernels: a model of move.cu in Go, whose blocks of threads take
-// their steps in a random order.
+// A compiled is a device that imitates the compiled kernels: a model of move.cu in Go whose blocks of threads take
+// their steps in random order.
 type compiled struct {
 	driver.Device
 	rng *rand.Rand
@@ -50,7 +50,7 @@ func (compiledModule) Close() error            { return nil }
 func (f compiledFunction) Name() string        { return string(f) }
 func (compiledFunction) Limits() driver.Limits { return driver.Limits{} }
 
-// Launch runs the model of a kernel in stream order. Its accesses are those that were declared.
+// Launch runs the model of a kernel in stream order. Its accesses are the declared ones.
 func (k compiledKernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	if kernel.Code == nil {
 		return k.Kernels.Launch(s, kernel)
@@ -265,7 +265,7 @@ func (m *model) step(memory driver.Memory, b *running) (moved, done bool, err er
 	return true, true, err
 }
 
-// TestPTX holds move.ptx against its source, and the constants there against those here.
+// TestPTX compares move.ptx with its source, and the constants there with those here.
 func TestPTX(t *testing.T) {
 	source, err := os.ReadFile("move.cu")
 	testkit.Must(t, err)

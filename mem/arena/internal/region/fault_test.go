@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// TestFaults fails each driver call in turn: of Open, of growing and shrinking, of moving by every way, and of Close.
-// What failed has not happened, and asked for again it does.
+// TestFaults fails each driver call in turn: of Open, of growing and shrinking, of moving in every way, and of Close. A
+// failed operation has no effect, and succeeds when repeated.
 func TestFaults(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
@@ -99,7 +99,8 @@ func workFailing(t *testing.T, p place, dev *fault.Device, s driver.Stream, rng 
 	return dev.Failed() > 0
 }
 
-// TestLost has what undoes a failure fail too: the region says so from then on, and Close finds all its memory.
+// TestLost also fails the calls that undo a failure: the region reports it from then on, and Close still finds all its
+// memory.
 func TestLost(t *testing.T) {
 	for _, p := range places() {
 		var rule fault.Rule

@@ -73,7 +73,7 @@ func compaction(rng *rand.Rand, base driver.Pointer, n int, grains int64) []Move
 	return moves
 }
 
-// pagedMoves is runs whose shifts are whole pages, most of them longer than one.
+// pagedMoves returns runs that shift by whole pages, most of them longer than one page.
 func pagedMoves(rng *rand.Rand, base driver.Pointer, size, page int64) []Move {
 	var moves []Move
 	to, from := Grain*rng.Int64N(page/Grain), int64(0)
@@ -316,7 +316,7 @@ func TestMovesInOrder(t *testing.T) {
 			streams := []driver.Stream{drivertest.NewStream(t, dev), drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)}
 			testkit.Must(t, streams[0].CopyIn(r.Base(), before[:size/2]))
 			testkit.Must(t, streams[1].CopyIn(r.Base()+size/2, before[size/2:]))
-			// The halves are two programs' that know nothing of each other.
+			// The halves belong to two independent programs.
 			low := []Move{{r.Base(), r.Base() + 512, size/2 - 512}}
 			high := []Move{{r.Base() + size/2, r.Base() + size/2 + 1024, size/2 - 1024}}
 			_, err := r.Move(streams[0], low)
@@ -389,7 +389,7 @@ func TestExtendTrim(t *testing.T) {
 	}
 }
 
-// TestMisuse lists what panics, and what Open refuses.
+// TestMisuse lists the calls that panic, and the options that Open refuses.
 func TestMisuse(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 20, Granularity: testPage})
 	r, err := Open(dev, Options{Size: 64 << 10})
