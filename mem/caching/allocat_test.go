@@ -34,7 +34,8 @@ func TestAllocAtTakesAnyPartOfAFreeBlock(t *testing.T) {
 	b.Free(middle)
 	b.Free(end)
 
-	// What was asked for is rounded as in a request, and what would not have been cut off belongs to the block.
+	// The requested size is rounded as in a request, and a remainder that would not have been cut off belongs to the
+	// block.
 	odd, ok := at(512, 700)
 	if !ok || odd.Size != 1024 {
 		t.Errorf("700 bytes: %+v, %v", odd, ok)

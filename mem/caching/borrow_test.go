@@ -76,7 +76,7 @@ func TestBorrowedBlocksAreNotRestored(t *testing.T) {
 	}
 	b.Free(borrowed)
 
-	// What was borrowed once is the pool's again, and so is whatever lies there later.
+	// Memory that was once borrowed is the pool's again, and so are later blocks in it.
 	again := take(30 * mib)
 	if _, err := b.Checkpoint(p.ID()); err != nil {
 		t.Error(err)

@@ -265,7 +265,7 @@ func TestGarbageCollectionFreesTheLongestUnused(t *testing.T) {
 	b.Free(more)
 }
 
-// The error must name the figures and what would have helped.
+// The error must give the figures and the remedies.
 func TestOutOfMemoryExplains(t *testing.T) {
 	b := newBench(t, gib, "limit:400MiB")
 	side := b.stream()
@@ -324,7 +324,7 @@ func TestOutOfMemoryExplains(t *testing.T) {
 	other.Free(y)
 }
 
-// A crowded device tells who uses it.
+// A crowded device reports the processes that use it.
 type crowded struct {
 	driver.Device
 	processes []driver.ProcessMemory
@@ -337,8 +337,8 @@ func (d *crowded) Processes() ([]driver.ProcessMemory, error) {
 	return d.processes, d.err
 }
 
-// The error names the processes that the device names, asked once and with no lock held; a device that cannot tell them
-// changes nothing else.
+// The error names the processes that the device reports, in one call with no lock held; if a device cannot report them,
+// the rest of the error is the same.
 func TestOutOfMemoryTellsWhoHasTheDevice(t *testing.T) {
 	dev := &crowded{Device: drivertest.OpenSim(t, gib), processes: []driver.ProcessMemory{
 		{PID: 12, Bytes: 3 * gib}, {PID: 77, Self: true, Bytes: 5 * mib}, {PID: 13, Bytes: -1},
@@ -475,7 +475,7 @@ func TestExpandableSegmentsNeedVirtualMemory(t *testing.T) {
 	}
 }
 
-// Events come in one order over all streams and tell all that happens.
+// Events come in one order over all streams and report every change.
 func TestObserverHearsEverything(t *testing.T) {
 	b := newBench(t, gib, "limit:21MiB")
 	side := b.stream()

@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// segmentsOf is what Snapshot says of a pool.
+// segmentsOf returns a pool's segments from Snapshot.
 func segmentsOf(a *caching.Allocator, id mem.PoolID) []mem.SegmentInfo {
 	return slices.DeleteFunc(a.Snapshot(), func(s mem.SegmentInfo) bool { return s.Pool != id })
 }
@@ -304,8 +304,8 @@ func TestBehaviour55_OwnersFreeWhatTheyOwnOnce(t *testing.T) {
 	}
 }
 
-// What a restore is for: the second of two graphs is captured once the results of the first are no blocks any more, and
-// must leave their memory alone when both are launched.
+// The purpose of a restore: the second of two graphs is captured after the result blocks of the first were freed, and
+// must not use their memory when both are launched.
 func TestAGraphIsCapturedBehindAnother(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		id, main := mem.PoolID{1, 0}, b.s[0]

@@ -43,7 +43,7 @@ func TestRestoresInRandomHistories(t *testing.T) {
 	}
 }
 
-// A poolTally counts what histories came across.
+// A poolTally counts the cases that the histories covered.
 type poolTally struct {
 	restores, notReady, gone int // restores, and those refused: for a pending block, for a segment that is gone
 	grown                    int // segments of states that are a part of a larger run now
@@ -266,7 +266,7 @@ func (h *poolHistory) checkpoint(m *poolModel) error {
 	return nil
 }
 
-// renew gives a pool back to the device but for what is live, and goes on with it.
+// renew gives a pool's memory back to the device, except for live blocks, and keeps using the pool.
 func (h *poolHistory) renew(m *poolModel) error {
 	if !m.begun {
 		return nil
@@ -332,7 +332,7 @@ func (h *poolHistory) restore(m *poolModel) error {
 	return h.counted()
 }
 
-// refused says whether a restore that failed had to.
+// refused reports whether a failed restore had to fail.
 func (h *poolHistory) refused(m *poolModel, k *keptState, now []mem.SegmentInfo, err error) error {
 	pending, missing := false, false
 	for _, s := range now {
@@ -364,7 +364,7 @@ func covers(now, was mem.SegmentInfo) bool {
 	return now.Ptr <= was.Ptr && now.Ptr+driver.Pointer(now.TotalSize) >= was.Ptr+driver.Pointer(was.TotalSize)
 }
 
-// compare holds what a restore left against what was at the checkpoint, and against what was before the restore.
+// compare compares the state after a restore with the state at the checkpoint and with the state before the restore.
 func (h *poolHistory) compare(m *poolModel, k *keptState, d *caching.Delta, before, after []mem.SegmentInfo) error {
 	if len(d.Live) != len(k.live) {
 		return fmt.Errorf("%d blocks are live, want %d", len(d.Live), len(k.live))
@@ -405,7 +405,8 @@ func (h *poolHistory) compare(m *poolModel, k *keptState, d *caching.Delta, befo
 	return nil
 }
 
-// asAtCheckpoint compares a segment with those of the state that lie in it. What has been mapped beside them is free.
+// asAtCheckpoint compares a segment with the segments of the state that lie in it. Memory mapped beside them since then
+// is free.
 func (h *poolHistory) asAtCheckpoint(now mem.SegmentInfo, k *keptState) error {
 	var active int64
 	for _, was := range k.segments {

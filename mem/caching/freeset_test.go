@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A freeSet must hold exactly what a sorted slice would, whatever the mix of sizes: all different (one entry a bin),
-// all equal (one tree), and clustered.
+// A freeSet must contain exactly the same entries as a sorted slice, for any mix of sizes: all different (one entry per
+// bin), all equal (one tree), and clustered.
 func TestFreeSetAgainstSortedSlice(t *testing.T) {
 	sizes := map[string]func(r *rand.Rand) int64{
 		"equal":     func(*rand.Rand) int64 { return 512 },

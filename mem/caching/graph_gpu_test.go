@@ -72,7 +72,7 @@ func (b *graphBench) allGivenBack() {
 	testkit.Equal(b.t, "blocks given back to the device", b.dev.CallsOf(intercept.Free), b.dev.CallsOf(intercept.Alloc))
 }
 
-// A graph finds its memory as it was captured, however much is allocated, written, freed and released in between.
+// A graph finds its memory as at its capture, however much is allocated, written, freed and released in between.
 func TestGPUGraphReplaysAmongAllocations(t *testing.T) {
 	b := newGPUGraphBench(t)
 	main, side, outside := b.s[0], b.s[1], b.s[2]

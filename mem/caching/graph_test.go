@@ -83,7 +83,7 @@ func (b *graphBench) alloc(s driver.Stream, size int64) mem.Block {
 	return block
 }
 
-// hold keeps what is queued on s from now on from being done until release, where kernels are Go functions.
+// hold delays all work queued on s from now on until release, on devices whose kernels are Go functions.
 func (b *graphBench) hold(s driver.Stream) (release func()) {
 	b.t.Helper()
 	if b.sim != nil {
@@ -95,7 +95,7 @@ func (b *graphBench) hold(s driver.Stream) (release func()) {
 	return func() { close(gate) }
 }
 
-// follow makes s wait for what other has been asked so far.
+// follow makes s wait for all work queued on other so far.
 func (b *graphBench) follow(s, other driver.Stream) {
 	b.t.Helper()
 	m, err := other.Mark()
@@ -110,7 +110,8 @@ func (b *graphBench) sync(streams ...driver.Stream) {
 	}
 }
 
-// capture captures what work asks of s and the streams that it draws in, with memory from a pool, as PyTorch does.
+// capture captures the calls of work on s and on the streams that it draws in, with memory from a pool, as PyTorch
+// does.
 func (b *graphBench) capture(id mem.PoolID, s driver.Stream, work func()) driver.Graph {
 	b.t.Helper()
 	graphs := b.dev.Graphs()
@@ -126,7 +127,7 @@ func (b *graphBench) capture(id mem.PoolID, s driver.Stream, work func()) driver
 	return g
 }
 
-// holds fails the test unless the bytes of a block have the value, as s sees it.
+// holds fails the test unless all bytes of a block have the value, read on s.
 func (b *graphBench) holds(s driver.Stream, block mem.Block, value byte) {
 	b.t.Helper()
 	got := make([]byte, b.size)
@@ -389,8 +390,8 @@ func TestBehaviour37_ReplayedAtOnce(t *testing.T) {
 	})
 }
 
-// sharedReplay launches two graphs of one pool at once. What comes of it is anyone's guess, so only the simulator,
-// which sees that they race, is asked.
+// sharedReplay launches two graphs of one pool at the same time. The result is undefined, so it runs only on the
+// simulator, which detects the race.
 func (b *graphBench) sharedReplay(graphs []driver.Graph) {
 	b.t.Helper()
 	if b.sim == nil {

@@ -61,7 +61,8 @@ func TestDefect15_ALowMemoryCallbackRemovesItself(t *testing.T) {
 	testkit.Equal(t, "calls", asked, 1)
 }
 
-// The limit is looked at before the driver is asked: what the driver refuses is served from what the cache gives back.
+// The limit is checked before the driver is called: a request that the driver refuses is served from memory that the
+// cache gives back.
 func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 	for _, settings := range []string{"", "limit:900MiB", "max_split_size_mb:64", "expandable_segments:True"} {
 		b := newBench(t, gib, settings)
@@ -78,8 +79,8 @@ func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 	}
 }
 
-// What passes the limit is rejected at once: the driver is not asked and the cache stays, but collected garbage goes
-// first.
+// A request over the limit is rejected at once: the driver is not called and the cache stays, but garbage collection
+// runs first.
 func TestDefect11_WhatPassesTheLimitIsRejectedBeforeTheDriverIsAsked(t *testing.T) {
 	b := newBench(t, gib, "limit:500MiB,throw_on_cudamalloc_oom:True")
 	b.Free(b.alloc(400 * mib))
@@ -110,7 +111,7 @@ func TestDefect11_NothingIsRejectedWithoutALimit(t *testing.T) {
 	testkit.Equal(t, "retries", b.Stats().NumAllocRetries, 2)
 }
 
-// The observers of rejections have what PyTorch's OomRejectionObserver is told, before those of all errors.
+// Observers of rejections receive the arguments of PyTorch's OomRejectionObserver, before the observers of all errors.
 func TestDefect15_RejectionsAreObserved(t *testing.T) {
 	b := newBench(t, gib, "limit:500MiB,throw_on_cudamalloc_oom:True")
 	var told []string

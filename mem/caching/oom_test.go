@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// says asserts that an error has some parts, and lacks others: those that begin with "not ".
+// says asserts that an error's text contains the given parts, and does not contain those given with the prefix "not ".
 func says(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -60,7 +60,7 @@ func TestDefect04_TheReserveIsNamedWhereItIsTheCause(t *testing.T) {
 	says(t, limited.fails(200*mib), "your own limit of 100.00 MiB was reached", "not expandable-segment")
 }
 
-// Where the limit refused a request that the device has room for, that is what the error concludes.
+// If the limit refused a request that the device has room for, the error's conclusion says so.
 func TestDefect04_TheOwnLimitIsNamedWhereItIsTheCause(t *testing.T) {
 	for settings, limit := range map[string]string{
 		"limit:100MiB":                                               "100.00 MiB",
@@ -104,7 +104,7 @@ func TestDefect04_TheOwnLimitIsNamedWhereItIsTheCause(t *testing.T) {
 	}
 }
 
-// What is cached in private pools is reserved and unallocated too, and is counted once, as in PyTorch's message.
+// Memory cached in private pools is also reserved and unallocated, and is counted once, as in PyTorch's message.
 func TestDefect04_CachedBytesOfPrivatePoolsCountOnce(t *testing.T) {
 	b := newBench(t, gib, "limit:40MiB")
 	p := b.NewPool(caching.PoolOptions{})

@@ -36,7 +36,7 @@ func (c *tally) add(n int64) {
 	c.peak = max(c.peak, c.current)
 }
 
-// What peaks cost does not grow with the number of streams: a call of many has to do with few others.
+// The cost of peaks does not grow with the number of streams: each call involves few other streams.
 func TestDefect26_PeaksOfManyStreams(t *testing.T) {
 	const streams, calls = 4096, 40_000
 	a, on := onStreams(t, streams)

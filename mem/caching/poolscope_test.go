@@ -56,7 +56,7 @@ func TestScopes(t *testing.T) {
 	goesTo(side, mem.PoolID{})
 	testkit.Contains(t, testkit.Panic(t, endY), "ended twice")
 
-	// A scope ends with what it is around, whatever becomes of that.
+	// A scope ends with the function it wraps, also if that panics.
 	testkit.Contains(t, testkit.Panic(t, func() { x.Use(nil, func() { panic("on purpose") }) }), "on purpose")
 	goesTo(b.s, mem.PoolID{})
 	testkit.Equal(t, "users after a panic", x.UseCount(), 1)
@@ -218,7 +218,7 @@ func TestADeadPoolLeavesItsIDAlone(t *testing.T) {
 	testkit.Equal(t, "pools in the end", len(b.ReservedByPrivatePools()), 0)
 }
 
-// Pools tell what they do as the rest of the allocator does, one event after the other whatever the streams.
+// Pools report events like the rest of the allocator, one after the other over all streams.
 func TestEventsOfPools(t *testing.T) {
 	b := newBench(t, gib, "")
 	p := b.NewPool(caching.PoolOptions{})
@@ -387,7 +387,7 @@ func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
 	}
 	goesTo(b.Allocator, thread(1), mem.PoolID{})
 
-	// Without a scope a key costs a warm request nothing but itself.
+	// Without a scope, a key adds no further cost to a warm request.
 	key := any(thread(1))
 	if n := testing.AllocsPerRun(100, func() {
 		block, _ := mem.AllocWith(b.Allocator, b.s, 600, mem.AllocOptions{Key: key})

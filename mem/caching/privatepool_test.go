@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
 
-// A lonePool is a pool as the only allocator that anybody knows, for the conformance suite.
+// A lonePool presents a pool as an allocator of its own, for the conformance suite.
 type lonePool struct {
 	*caching.Pool
 	of      *caching.Allocator
@@ -119,7 +119,7 @@ func (m *manyPools) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, err
 }
 
-// allocFromOne chooses a pool. It says which has served its last request, if one has: its block outlives it.
+// allocFromOne chooses a pool. It returns the pool that has served its last request, if any: the block outlives it.
 func (m *manyPools) allocFromOne(s driver.Stream, size int64) (b mem.Block, dying *caching.Pool, err error) {
 	m.use.RLock()
 	defer m.use.RUnlock()
@@ -136,7 +136,7 @@ func (m *manyPools) allocFromOne(s driver.Stream, size int64) (b mem.Block, dyin
 	m.mu.Unlock()
 	b, err = m.from(p, nest, n, s, size)
 	if errors.Is(err, mem.ErrNoMemory) && size < gib {
-		// The other pools may have the memory that this one lacks; a user of several must release it.
+		// The other pools may have the memory that this one lacks; a program that uses several must release it.
 		_ = m.EmptyCache()
 		b, err = m.from(p, nest, n, s, size)
 	}

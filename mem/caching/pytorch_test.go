@@ -79,7 +79,7 @@ var departures = []departure{
 	{"", "unpin", regexp.MustCompile(`^host active_.*`), ""},
 }
 
-// A comparison knows which departures have begun in a test.
+// A comparison records which departures have begun in a test.
 type comparison struct {
 	test  string
 	begun [64]bool
@@ -171,7 +171,7 @@ type port struct {
 
 func newPort(t *testing.T, total int64, settings string) *port {
 	b := newBench(t, total, settings)
-	// What a context takes, so that not all of the device is free.
+	// The memory of a context, so that not all of the device is free.
 	scratch := drivertest.Alloc(t, b.dev, 512*mib)
 	recorder := trace.NewRecorder(trace.RecorderOptions{})
 	recorder.Stop()

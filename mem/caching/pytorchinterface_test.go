@@ -144,7 +144,7 @@ func TestDefect15_ReservesByClass(t *testing.T) {
 	b.configure("expandable_segments_reserve:1e20G")
 	testkit.Equal(t, "too much", reserve(""), total/8*9)
 
-	// What the settings say goes before what the program says.
+	// The settings take precedence over the program.
 	for _, class := range []string{"serving", "telemetry"} {
 		if err := b.SetDefaultReserve(class, 0.9); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// A split limit with large segments: a block of 100 MiB may be 64 MiB larger than what is asked for.
+// A split limit with large segments: a block of 100 MiB may be 64 MiB larger than requested.
 func TestDefect09_NonSplitRoundingFollowsTheLargeSegmentSize(t *testing.T) {
 	b := newBench(t, gib, "large_segment_size_mb:64,max_split_size_mb:64")
 	b.Free(b.alloc(100 * mib))

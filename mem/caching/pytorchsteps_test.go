@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// step carries out one step of testdata/pytorch/steps.txt, which says what the verbs mean.
+// step carries out one step of testdata/pytorch/steps.txt, which explains the verbs.
 func (p *port) step(verb string, args []string) {
 	p.t.Helper()
 	number := func(i int) int {
@@ -211,7 +211,7 @@ func (p *port) hostStep(verb string, args []string) bool {
 	return true
 }
 
-// segments says what the snapshot has, in an order that does not depend on addresses.
+// segments lists the snapshot's segments in an order that does not depend on addresses.
 func (p *port) segments(pool []string) {
 	p.t.Helper()
 	var lines []string
@@ -294,7 +294,7 @@ var statGroups = []string{
 	"inactive_split_bytes", "requested_bytes",
 }
 
-// changed says which statistics are no longer as they were after the step before.
+// changed lists the statistics that changed since the previous step.
 func (p *port) changed() {
 	stats := p.Stats().Map()
 	told := map[string]bool{}

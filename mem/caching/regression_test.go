@@ -35,7 +35,7 @@ func TestOversizeBlocksThatWereSplitBeforeStay(t *testing.T) {
 	b.Free(back)
 }
 
-// A free waits for the stream that it was told of, not for a closed one that had the same number.
+// A free waits for the stream that it was given, not for a closed one that had the same number.
 func TestAFreeWaitsForTheHeirOfAStreamNumber(t *testing.T) {
 	b := newBench(t, gib, "limit:2MiB")
 	old := b.stream()
@@ -166,7 +166,7 @@ func TestAPoolIsNotReleasedUnderACapture(t *testing.T) {
 	b.ReleasePool(id)
 }
 
-// What a private pool could not give back is not forgotten with it.
+// Memory that a private pool could not give back is not lost with the pool.
 func TestAPoolWhoseReservationStaysIsNotForgotten(t *testing.T) {
 	inner := drivertest.OpenSim(t, gib)
 	dev := fault.Wrap(inner)
@@ -236,7 +236,7 @@ func TestLargeSegmentsHaveABound(t *testing.T) {
 	}
 }
 
-// Oversize is what the split limit of now says, also of what was allocated under another.
+// Oversize follows the current split limit, also for blocks allocated under another limit.
 func TestOversizeCountersFollowTheSplitLimit(t *testing.T) {
 	b := newBench(t, gib, "")
 	block := b.alloc(100 * mib)
@@ -250,7 +250,7 @@ func TestOversizeCountersFollowTheSplitLimit(t *testing.T) {
 	testkit.Equal(t, "oversize segments without a limit", b.Stats().OversizeSegments.Current, 0)
 }
 
-// Each string changes what it names, under either name, and is checked against what is in force.
+// Each string changes the settings it names, under either name, and is checked against the settings in force.
 func TestSettingsAtRunTime(t *testing.T) {
 	b := newBench(t, gib, "large_segment_size_mb:12")
 	b.configure("release_lock_on_hipmalloc:True")

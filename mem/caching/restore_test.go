@@ -35,7 +35,7 @@ func TestNeverSplit(t *testing.T) {
 	}
 }
 
-// AllocAt lays a segment out as it was, sizes that the policy would send elsewhere included.
+// AllocAt lays a segment out as it was, including sizes that the policy would place elsewhere.
 func TestAllocAt(t *testing.T) {
 	id := mem.PoolID{7, 0}
 	a, s := poolAllocator(t, id)

@@ -63,8 +63,8 @@ func TestARestoreCountsAsFreesDo(t *testing.T) {
 	}
 }
 
-// Peaks are those of frees and allocations one after the other: what is free at the checkpoint is never counted as
-// live.
+// Peaks are those of frees and allocations one after the other: memory that is free at the checkpoint is never counted
+// as live.
 func TestARestoreMakesNoPeakOfItsOwn(t *testing.T) {
 	b := newBench(t, gib, "")
 	id, side := mem.PoolID{1, 0}, b.stream()

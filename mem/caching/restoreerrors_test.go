@@ -135,7 +135,7 @@ func TestWhatCannotBeRestoredIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// Whichever call of the device fails, a restore either gives the state back or says why not.
+// Whichever driver call fails, a restore either restores the state or returns an error.
 func TestRestoreWhateverFails(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		restored := 0

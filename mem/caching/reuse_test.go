@@ -162,8 +162,8 @@ func TestNoReuseInACaptureUnlessAskedFor(t *testing.T) {
 	})
 }
 
-// What a capture does not order waits for its end, as ever: a stream outside of it, and work that was queued before it
-// on a stream that is part of it.
+// Work that a capture does not order waits for the capture's end, as before: a stream outside it, and work queued
+// before it on a stream that is part of it.
 func TestWhatACaptureDoesNotOrderIsNotReused(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.reuse()

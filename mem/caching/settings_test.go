@@ -179,7 +179,7 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// The limit that is told is the smaller of the two, and 0 without one.
+// The reported limit is the smaller of the two, and 0 without one.
 func TestLimitThatIsTold(t *testing.T) {
 	d := drivertest.OpenSim(t, 1<<30)
 	for _, c := range []struct {

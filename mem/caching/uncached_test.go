@@ -96,7 +96,7 @@ func TestDefect15_WithCachingOffAFullDeviceSaysSo(t *testing.T) {
 	}
 }
 
-// What the driver does not take back is kept, and it is asked again.
+// Memory that the driver does not take back is kept, and released again later.
 func TestDefect15_WithCachingOffAFailedFreeLosesNothing(t *testing.T) {
 	inner := drivertest.OpenSim(t, 100*mib)
 	d := fault.Wrap(inner)

@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// An upstreamFunc is an upstream whose Alloc is a function. It has no Free to speak of.
+// An upstreamFunc is an upstream whose Alloc is a function. Its Free does nothing.
 type upstreamFunc func(s driver.Stream, size int64) (mem.Block, error)
 
 func (f upstreamFunc) Alloc(s driver.Stream, size int64) (mem.Block, error) { return f(s, size) }
@@ -106,7 +106,7 @@ func (b *bench) available() int64 {
 	return free
 }
 
-// What an upstream gets back is back before the device is asked again.
+// Memory returned to an upstream is back before the next call to the device.
 func TestARequestFindsTheMemoryThatUpstreamsGetBack(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True", "release_lock_on_cudamalloc:True"} {
 		b := newBench(t, 64*mib, settings)

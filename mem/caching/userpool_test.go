@@ -215,7 +215,7 @@ func TestBehaviour43_TheDefaultPoolBorrowsWhereItMay(t *testing.T) {
 		testkit.Equal(t, "the block that went back", e.Ptr, y.Ptr)
 		lend.Free(e)
 
-		// What is borrowed is the pool's also when the pool takes it back.
+		// A borrowed block counts as the pool's also when the pool takes it back.
 		z = b.alloc(s, 30*mib)
 		lend.Free(z)
 		// A request to another pool does not borrow.

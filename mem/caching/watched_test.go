@@ -2,7 +2,7 @@ package caching_test
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// A watched device notes what is asked of its virtual memory.
+// A watched device logs the calls for its virtual memory.
 type watched struct {
 	driver.Device
 	vm *watchedMemory
