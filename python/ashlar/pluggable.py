@@ -8,15 +8,16 @@ UnsupportedError. No function returns a figure that is not true.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from . import files, jit
-from .errors import AshlarError, UnsupportedError
+from .errors import AshlarError, SettingsError, UnsupportedError
 from .library import Library
-from .settings import Settings, split
+from .settings import PYTORCH_VARIABLES, Settings, split
 
 REMEDY = "it needs a shim for this PyTorch (tier shim or jit)"
 
@@ -77,6 +78,12 @@ def check(torch: ModuleType, settings: Settings) -> None:
         raise AshlarError("the setting name:native needs a shim: the pluggable tier is always named pluggable")
     if torch._C._get_cudnn_benchmark():
         raise AshlarError(f"torch.backends.cudnn.benchmark is True, and {REMEDY}: set it to False first")
+    for variable in PYTORCH_VARIABLES:
+        for item in split(os.environ.get(variable, "")):
+            if item.startswith("per_process_memory_fraction"):
+                raise SettingsError(
+                    f"{variable} has {item}, which has no effect in the pluggable tier: set limit in ASHLAR_ALLOC_CONF"
+                )
 
 
 def hooks_path() -> Path:

@@ -246,6 +246,7 @@ def main():
     p.add_argument("names", nargs="*", default=[])
     p.add_argument("--seconds", type=float, default=20)
     a = p.parse_args()
+    torch.cuda.init()
     print("backend", torch.cuda.get_allocator_backend())
     failed = 0
     for name in a.names or tests:

@@ -126,6 +126,7 @@ class Pluggable(unittest.TestCase):
         for variables, code, part in (
             ({"STUB_CUDA_INITIALIZED": "1"}, ENABLE, "before CUDA is in use"),
             ({"ASHLAR_ALLOC_CONF": "name:native"}, ENABLE, "name:native needs a shim"),
+            ({"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.5"}, ENABLE, "has no effect in the pluggable tier"),
             ({"STUB_CANNOT_SWAP": "1"}, ENABLE, "ashlar: PyTorch does not accept another allocator: Can't"),
             ({}, "import torch; torch._C.benchmark = True\n" + ENABLE, "cudnn.benchmark is True"),
         ):
