@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	memtest.RunAll(t, memtest.Config{Ops: 600, Seeds: 4, FaultOps: 40}, construct, configs)
 }
 
-// A bench is an allocator on a simulated device of 16 MiB whose calls are counted.
+// A bench is an allocator on a simulated device of 16 MiB that counts its calls.
 type bench struct {
 	*testing.T
 	dev *fault.Device
@@ -105,7 +105,7 @@ func TestFreeGivesBackAtOnce(t *testing.T) {
 	}
 }
 
-// BMEngine's DirectMemoryAllocator: what is freed goes back at the end of the session, and live blocks outlive it.
+// BMEngine's DirectMemoryAllocator: freed blocks go back at the end of the session, and live blocks outlive it.
 func TestSessionGivesBackAtItsEnd(t *testing.T) {
 	b := newBench(t, direct.Config{Session: true})
 	keep, x, y := b.alloc(mib), b.alloc(2*mib), b.alloc(3*mib)
@@ -135,7 +135,7 @@ func TestSessionGivesBackAtItsEnd(t *testing.T) {
 	b.a.Free(keep)
 }
 
-// In a session, a request that finds no room has what is queued given back, and asks again; one that finds room does
+// In a session, a request that finds no room gives back the queued memory and tries again; one that finds room does
 // not.
 func TestNoRoomEndsTheSessionEarly(t *testing.T) {
 	for _, cfg := range []direct.Config{{Session: true}, {Session: true, Limit: 12 * mib}} {
@@ -159,8 +159,7 @@ func TestNoRoomEndsTheSessionEarly(t *testing.T) {
 	}
 }
 
-// What fits the device and not the limit is refused without asking the device, and the error says what would let it
-// through.
+// A request that fits the device but not the limit is refused without a driver call, and the error names the remedy.
 func TestLimit(t *testing.T) {
 	b := newBench(t, direct.Config{Limit: 8 * mib})
 	x := b.alloc(6 * mib)
@@ -181,7 +180,7 @@ func TestLimit(t *testing.T) {
 	testkit.WantPanic(t, "a negative limit", "direct: ", func() { direct.New(b.dev, direct.Config{Limit: -1}) })
 }
 
-// The limit refuses as it does at once where something was given back first, and the request asked again.
+// The limit refuses a request in the same way if memory was given back first and the request repeated.
 func TestLimitAfterGivingBack(t *testing.T) {
 	b := newBench(t, direct.Config{Session: true, Limit: 8 * mib})
 	x := b.alloc(4 * mib)
@@ -243,7 +242,7 @@ func TestFreeThatTheDeviceRefuses(t *testing.T) {
 	}
 }
 
-// A block that was freed is told from the one that has its address, size and record now.
+// A freed block is distinguished from a newer one with the same address, size and record.
 func TestStaleFreeIsNoticed(t *testing.T) {
 	b := newBench(t, direct.Config{})
 	stale := b.alloc(mib)
@@ -377,7 +376,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A request that is not to be retried leaves what is queued alone; the next one has it given back.
+// A request without retry does not give back the queued memory; the next request does.
 func TestNoRetry(t *testing.T) {
 	b := newBench(t, direct.Config{Session: true})
 	b.a.Free(b.alloc(10 * mib))

@@ -36,7 +36,7 @@ func getNumber(d driver.Device, p driver.Pointer) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// each opens the blocks whose tickets come in lines on standard input, until there are no more.
+// each opens the blocks of the tickets that it reads from standard input, one per line, until the input ends.
 func each(d driver.Device, path string, do func(p driver.Pointer) error) error {
 	i, err := ipc.Dial(d, path)
 	if err != nil {
@@ -59,7 +59,7 @@ func each(d driver.Device, path string, do func(p driver.Pointer) error) error {
 	return errors.Join(lines.Err(), i.End())
 }
 
-// relayRole copies each block that it is handed to a block of its own, exported at another path, and says its ticket.
+// relayRole copies each block that it receives to a block of its own, exported at another path, and prints its ticket.
 func relayRole(args []string) error {
 	d, err := driver.Open("host:total=64MiB")
 	if err != nil {
@@ -94,7 +94,7 @@ func relayRole(args []string) error {
 	})
 }
 
-// sumRole says the sum of the blocks so far after each one.
+// sumRole prints the sum of the blocks so far after each one.
 func sumRole(args []string) error {
 	d, err := driver.Open("host:total=64MiB")
 	if err != nil {

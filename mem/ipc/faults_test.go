@@ -106,7 +106,7 @@ func exporting(d *fault.Device, e *ipc.Exporter, i *ipc.Importer) error {
 	return errors.Join(append(errs, e.Close())...)
 }
 
-// The importer is a process of its own: handles are for others, and what it has open is its own.
+// The importer is a separate process: handles are for other processes, and its open blocks are its own.
 func TestEveryCallOfTheImporterFails(t *testing.T) {
 	for way, opts := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestEveryCallOfTheImporterFails(t *testing.T) {
 	}
 }
 
-// faultsRole says what is wrong.
+// faultsRole prints the errors that it finds.
 func faultsRole(args []string) error {
 	ticket, err := ipc.ParseTicket(args[1])
 	if err == nil {
@@ -215,7 +215,7 @@ func TestCloseAgainAfterAnError(t *testing.T) {
 	e.Free(m)
 }
 
-// What the device fails to take back is asked for again by Close as often as it is called.
+// Each call of Close tries again to release memory that the device failed to take back.
 func TestCloseOfAnExporterAgain(t *testing.T) {
 	d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 	e, _ := export(t, d, nil)
@@ -251,7 +251,7 @@ func TestAllocThatFailsKeepsNothing(t *testing.T) {
 	}
 }
 
-// The figures of the error are of the block that would have been made, and of what freed blocks still hold.
+// The error's figures describe the block that would have been created, and the memory that freed blocks still keep.
 func TestOutOfMemoryFigures(t *testing.T) {
 	d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 	e, _ := export(t, d, &ipc.Options{Handles: true})

@@ -40,12 +40,12 @@ const (
 	closes
 )
 
-// requestOf is a request as wire.go says that it looks.
+// requestOf encodes a request as wire.go specifies.
 func requestOf(kind byte, ticket ipc.Ticket) []byte {
 	return append([]byte{'A', 'S', 'H', '1', kind, 0, 0, 0}, ticket[:]...)
 }
 
-// answerOf is an answer as wire.go says that it looks.
+// answerOf encodes an answer as wire.go specifies.
 func answerOf(status, form byte, size int64, text string) []byte {
 	b := append([]byte{'A', 'S', 'H', '1', status, form}, byte(len(text)), byte(len(text)>>8))
 	return append(binary.LittleEndian.AppendUint64(b, uint64(size)), text...)
@@ -126,7 +126,7 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// An importer that never reads its answers, and opens a block as often as it can, does not delay other importers.
+// An importer that opens a block as often as it can and never reads its answers does not delay other importers.
 func TestAnImporterThatNeverReads(t *testing.T) {
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
@@ -166,7 +166,8 @@ func TestAnImporterThatNeverReads(t *testing.T) {
 	e.Free(b)
 }
 
-// One that opens a block very often, closes it more often still and closes what it never opened, counts as it should.
+// The counts stay right for an importer that opens a block very often, closes it even more often, and closes blocks
+// that it never opened.
 func TestAnImporterThatMiscounts(t *testing.T) {
 	for way, opts := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -255,7 +256,7 @@ func TestAnImporterThatMiscounts(t *testing.T) {
 	}
 }
 
-// Connections that say nothing, in any number, keep neither others from being served nor Close from ending.
+// Silent connections, in any number, neither keep others from being served nor Close from returning.
 func TestConnectionsThatSayNothing(t *testing.T) {
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
@@ -279,7 +280,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	}
 }
 
-// impostor answers each message of one connection with what it is told to, and n descriptors, until it is to end.
+// impostor answers each message of one connection with the given bytes and n descriptors, until it is told to end.
 func impostor(t *testing.T, answers ...func(c *net.UnixConn)) (path string, ended chan struct{}) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -311,7 +312,7 @@ func impostor(t *testing.T, answers ...func(c *net.UnixConn)) (path string, ende
 	return path, ended
 }
 
-// says answers with a message and descriptors that hold no page.
+// says answers with a message and descriptors without a page.
 func says(t *testing.T, message []byte, descriptors int) func(*net.UnixConn) {
 	return func(c *net.UnixConn) {
 		if descriptors == 0 {
@@ -379,7 +380,7 @@ func TestAnExporterThatLies(t *testing.T) {
 	}
 }
 
-// An exporter that ends in the middle of a question, or says the end with descriptors.
+// An exporter that ends in the middle of a question, or sends its end with descriptors.
 func TestAnExporterThatEnds(t *testing.T) {
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	welcome := answerOf(1, 0, 0, d.Info().Driver+"\x00"+d.Info().UUID)
@@ -455,7 +456,7 @@ func TestNewImporterOverAnotherKindOfSocket(t *testing.T) {
 	}
 }
 
-// full takes all descriptors that this process may still open, and returns what gives them back.
+// full takes all descriptors that this process may still open, and returns a function that gives them back.
 func full() (restore func() error, err error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -657,7 +658,7 @@ func TestFreeDuringOpen(t *testing.T) {
 	}
 }
 
-// Close and End at any moment of what others do at the same ends: nothing panics, blocks for ever or is lost.
+// Close and End at any moment of concurrent operations: nothing panics, blocks forever or is lost.
 func TestEndsDuringEverything(t *testing.T) {
 	for range 30 {
 		d, other := drivertest.OpenDevice(t, "host:total=256MiB"), drivertest.OpenDevice(t, "host:total=256MiB")

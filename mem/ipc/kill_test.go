@@ -27,7 +27,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "of the random tests")
 )
 
-// random is a generator whose seed is told if the test fails.
+// random is a generator whose seed is reported if the test fails.
 func random(t *testing.T) *rand.Rand {
 	t.Logf("-seed=%d", *seed)
 	return rand.New(rand.NewPCG(*seed, 0))
@@ -43,7 +43,7 @@ func mappings(t *testing.T) int {
 	return strings.Count(string(maps), "/memfd:ashlar-")
 }
 
-// Importers are killed at random points of what they do. The exporter misses none of its memory, and counts no dead.
+// Importers are killed at random points. The exporter loses no memory, and does not count dead importers.
 func TestImportersAreKilled(t *testing.T) {
 	rng := random(t)
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
@@ -103,7 +103,7 @@ func TestImportersAreKilled(t *testing.T) {
 	}
 }
 
-// churnRole opens and closes blocks whose tickets it is told, at two exporters, and says a line for each thing it does.
+// churnRole opens and closes blocks of two exporters by the tickets it is given, and prints a line for each action.
 func churnRole(args []string) error {
 	d, err := driver.Open("host:total=64MiB")
 	if err != nil {
@@ -158,8 +158,8 @@ func churnRole(args []string) error {
 	return lines.Err()
 }
 
-// Exporters are killed at random points of what they do. Their importer learns it, keeps the contents of what it has,
-// and nothing stays of them when it ends.
+// Exporters are killed at random points. Their importer learns of it and keeps the contents of its open blocks, and
+// nothing remains of the exporters when it ends.
 func TestExportersAreKilled(t *testing.T) {
 	rng := random(t)
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
@@ -225,7 +225,7 @@ func TestExportersAreKilled(t *testing.T) {
 	}
 }
 
-// sourceRole exports blocks with their tickets in them, says the tickets, and frees them some time later.
+// sourceRole exports blocks that contain their tickets, prints the tickets, and frees the blocks some time later.
 func sourceRole(args []string) error {
 	d, err := driver.Open("host:total=64MiB")
 	if err != nil {

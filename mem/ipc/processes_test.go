@@ -21,7 +21,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// roles are what this test binary does when it is started with one of their names.
+// roles are the functions that this test binary runs when it is started with one of their names.
 var roles = map[string]func(args []string) error{
 	"churn":  churnRole,
 	"export": exportRole,
@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process is this test binary in one of the roles: it says a line when it is ready, and goes on at a line.
+// A process is this test binary in one of the roles: it prints a line when it is ready, and continues when it reads a
+// line.
 type process struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -104,7 +105,7 @@ func (p *process) kill(t testing.TB) {
 	}
 }
 
-// saying is how a role says a line and waits for one.
+// saying lets a role print a line and wait for one.
 func saying() (say func(line string), hear func()) {
 	in := bufio.NewReader(os.Stdin)
 	return func(line string) { fmt.Println(line) }, func() { _, _ = in.ReadString('\n') }
@@ -185,7 +186,7 @@ func importRole(args []string) error {
 	return nil
 }
 
-// filesRole says which files it has inherited.
+// filesRole prints the files that it has inherited.
 func filesRole([]string) error {
 	fmt.Println(strings.Join(openFiles(), " "))
 	return nil

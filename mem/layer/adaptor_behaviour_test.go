@@ -23,7 +23,7 @@ func eachAdaptor(t *testing.T, run func(t *testing.T, dev *sim.Device, over func
 	}
 }
 
-// A stream that is closed while its blocks are live breaks neither their frees nor what comes after.
+// A stream that is closed while its blocks are live breaks neither their frees nor later requests.
 func TestBehaviour81_AdaptorsOutliveStreams(t *testing.T) {
 	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
 		a := over(newCaching(t, dev))

@@ -128,7 +128,7 @@ var adaptors = []struct {
 // olderAdaptors are the first of the list, which have conformance tests elsewhere.
 const olderAdaptors = 3
 
-// Each adaptor is as good an allocator as what is below it.
+// Each adaptor passes the conformance suite, like the allocator below it.
 func TestAdaptorConformance(t *testing.T) {
 	for _, ad := range adaptors[olderAdaptors:] {
 		t.Run(ad.name, func(t *testing.T) {

@@ -61,7 +61,7 @@ type play struct {
 
 func (p *play) say(format string, args ...any) { fmt.Fprintf(&p.out, format+"\n", args...) }
 
-// call says what went wrong, an error or a panic.
+// call returns the text of an error or a panic.
 func (p *play) call(name string, f func() error) bool {
 	var err error
 	if text := testkit.PanicText(func() { err = f() }); text != "" {

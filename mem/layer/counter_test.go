@@ -42,7 +42,7 @@ func TestBehaviour84_StatisticsCountCurrentPeakAndTotal(t *testing.T) {
 	wantUsage(t, "all freed", m.Usage(), stat(0, 150*mib, 200*mib), stat(0, 15, 20), 10*mib)
 }
 
-// What a frame frees of others is below zero, and no peak.
+// A frame that frees other frames' blocks counts below zero, which is no peak.
 func TestBehaviour84_StatisticsOfForeignFrees(t *testing.T) {
 	m := layer.NewCounter(fake.NewPile(512))
 	var blocks []mem.Block

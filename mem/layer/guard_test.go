@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// guarded is a Guard allocator on a device, with what was found so far.
+// guarded is a Guard allocator on a device, with the damage found so far.
 type guarded struct {
 	*layer.Guard
 	testing.TB
@@ -169,7 +169,7 @@ func TestGuardFollowsMoves(t *testing.T) {
 	}
 }
 
-// A move that is not done yet, and that the block's own stream knows nothing of, is waited for.
+// A pending move that is not ordered with the block's own stream is waited for.
 func TestGuardWaitsForTheMove(t *testing.T) {
 	g := guard(t, newArena)
 	hole, b := g.get(5000), g.get(300)

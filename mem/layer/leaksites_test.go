@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
-// An allocator that is closed with live blocks says how to find out who allocated them.
+// The error of an allocator closed with live blocks explains how to find out who allocated them.
 func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 	open := map[string]func(dev driver.Device) (mem.Allocator, error){
 		"arena":   func(dev driver.Device) (mem.Allocator, error) { return arena.New(dev, arena.Config{Size: 8 << 20}) },
@@ -52,7 +52,7 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 	}
 }
 
-// A tracker that was told to record few stacks or none says so where one is missing.
+// A tracker set to record few stacks, or none, says so where a stack is missing.
 func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
 	for want, o := range map[string]layer.LeakTrackerOptions{
 		"layer.LeakTrackerOptions.Depth is negative; 0 records 16 calls": {Depth: -1},

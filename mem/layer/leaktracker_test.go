@@ -79,7 +79,7 @@ func TestTrackSampling(t *testing.T) {
 	testkit.Contains(t, tr.Leaks().String(), "5 blocks", "not recorded")
 }
 
-// What a caller can do wrong panics with the places, and nothing below is disturbed.
+// A caller's mistakes panic with the places, and do not affect the layers below.
 func TestBehaviour85TrackPanics(t *testing.T) {
 	tests := []struct {
 		name string

@@ -145,7 +145,7 @@ func TestLimitConcurrent(t *testing.T) {
 	}
 }
 
-// Of all layers the lowest limit counts; 0 is one only where nothing else could be meant.
+// Of all layers the lowest limit counts; 0 counts as a limit only where it can have no other meaning.
 func TestLimitOf(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "sim:total=1GiB")
 	unlimited := newArena(t, dev)

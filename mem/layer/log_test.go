@@ -49,7 +49,7 @@ func TestLogWritesWhatRMMDoes(t *testing.T) {
 	}
 }
 
-// What was logged on one allocator, replayed on another of the same kind, gets the same addresses, and so the same log.
+// A log of one allocator, replayed on another of the same kind, gets the same addresses, and so the same log.
 func TestLogReplaysToTheSameLog(t *testing.T) {
 	const seed = 20
 	t.Logf("seed %d", seed)
@@ -199,7 +199,7 @@ func TestReplayRefusesWithTheLine(t *testing.T) {
 	}
 }
 
-// FuzzReadLog: whatever is in a log, a row reads as it is written, and nothing panics.
+// FuzzReadLog: for any log, a row reads back as it is written, and nothing panics.
 func FuzzReadLog(f *testing.F) {
 	f.Add("0,1,allocate,0x10,5,0,\n0,2,move,0x10,5,0,0x20\n0,3,free,0x20,5,0,1 0\n")
 	f.Add(layer.LogHeader + "\r\n7,t,allocate failure,(nil),9,0x2")
@@ -248,7 +248,7 @@ func TestLogOutlivesItsWriter(t *testing.T) {
 	}
 }
 
-// RMM logs requests for no bytes, all at one address, and frees of what was never asked for there.
+// RMM logs requests for no bytes, all at one address, and frees of blocks that were never allocated there.
 func TestReplayOfRequestsForNothing(t *testing.T) {
 	base := fake.NewPile(512)
 	testkit.Must(t, layer.ReplayLog(strings.NewReader("1,1,allocate,(nil),0,0x0\n1,2,allocate,0x0,0,0x0\n1,3,free,(nil),0,0x0\n"+
@@ -283,7 +283,7 @@ func TestReadLogNumbersHandles(t *testing.T) {
 	testkit.Contains(t, last.Error(), "layer: log, line 1025", "1024 streams")
 }
 
-// Whatever number a row of a log carries, it is replayed, or an error names it and what is wanted.
+// Any number in a row of a log is replayed, or an error names it and the expected value.
 func TestDefect02_NumbersOfLogs(t *testing.T) {
 	const log = layer.LogHeader + "\n0,15:04:05.678902,allocate,0x1000,100,7,\n0,15:04:05.678905,free,0x1000,512,7,3 4\n"
 	testkit.Replaced(log, func(n, changed string) {

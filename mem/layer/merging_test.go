@@ -263,7 +263,7 @@ func TestBehaviour88_DefragmentationReturnsEverything(t *testing.T) {
 	}
 }
 
-// What blocks that stay need is all that is left once those that may be moved are together.
+// Once the movable blocks are together, only the memory that the remaining blocks need is left.
 func TestBehaviour88_CompactionReturnsWhatIsFree(t *testing.T) {
 	const page = 64 * kib
 	dev := sim.New(sim.Options{Total: 128 * mib, Granularity: page})

@@ -123,8 +123,8 @@ func TestSlabCutsPieces(t *testing.T) {
 	}
 }
 
-// A piece that another stream uses is not allocated before all of its slab has gone back, and the allocator below is
-// told of all such streams.
+// A piece that another stream uses is not reused before its entire slab has gone back, and the allocator below receives
+// all such streams.
 func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	base := fake.NewPile(1)
 	a := layer.NewSlabs(base, 512, 3)

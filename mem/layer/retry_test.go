@@ -21,7 +21,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// tries counts requests, and refuses as many as it is told to.
+// tries counts requests, and refuses the given number of them.
 type tries struct {
 	mem.Allocator
 	n      int

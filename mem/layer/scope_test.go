@@ -32,7 +32,7 @@ func TestScopeConformance(t *testing.T) {
 	})
 }
 
-// What is live when the scope is closed goes back, the last one first, with the streams that were remembered for it.
+// Blocks that are live when the scope is closed go back, the last one first, with the streams recorded for them.
 func TestScopeFreesTheRestInReverse(t *testing.T) {
 	below := &slidingAllocator{}
 	s := layer.NewScope(below)
@@ -236,7 +236,7 @@ func TestScopeMakesNoGarbage(t *testing.T) {
 	}
 }
 
-// A block that was taken out moves on, and its holder hears of it as the allocator below knows it.
+// A block taken out of the scope can still be moved, and its holder gets the block as the allocator below knows it.
 func TestScopeKeepsMovableBlocks(t *testing.T) {
 	below := &slidingAllocator{}
 	s := layer.NewScope(below)

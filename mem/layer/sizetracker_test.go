@@ -87,7 +87,7 @@ func TestSlowSizes(t *testing.T) {
 	}
 }
 
-// Whatever layer handed a block out tells of its address what it would tell of the block.
+// Each layer reports the same for an address as for the block that it allocated there.
 func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 	dev := drivertest.OpenSim(t, 256<<20)
 	s := dev.DefaultStream()

@@ -347,7 +347,7 @@ func (w *tower) wishes() mem.AllocOptions {
 	return o
 }
 
-// holds checks that all of a block is one byte, on its own stream.
+// holds checks, on the block's own stream, that all its bytes have one value.
 func (b *brick) holds(want byte) error {
 	got := make([]byte, b.Size)
 	if err := b.own.CopyOut(got, b.Ptr); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
-// Check adds up what every place holds and compares it with what the place says. No call may be under way.
+// Check adds up the blocks in every place and compares the sum with the place's own count. No call may be in progress.
 func (c *Cache) Check() error {
 	c.lockAll()
 	defer c.unlockAll()

@@ -123,7 +123,7 @@ func TestWarmTouchesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { c.Free(mustAlloc(t, c, s, 5000)) }); n != 0 {
 		t.Errorf("%v heap allocations a pair", n)
 	}
-	// The goroutine may have been moved: each processor's first pair asks below.
+	// The goroutine may have been moved: each processor's first pair calls the allocator below.
 	if n := below.Stats().Allocation.All.Allocated - before; n > 64 {
 		t.Errorf("1000 warm pairs made the allocator below allocate %d times", n)
 	}

@@ -57,7 +57,7 @@ func TestSliderUnderAdaptors(t *testing.T) {
 	}
 }
 
-// A blindfold is a layer that knows nothing of moves.
+// A blindfold is a layer without support for moves.
 type blindfold struct{ mem.Allocator }
 
 func (b blindfold) Unwrap() mem.Allocator { return b.Allocator }

@@ -66,7 +66,7 @@ func TestPlantedBugsUnseen(t *testing.T) {
 	}
 }
 
-// unseen hides what a pool could tell of itself.
+// unseen hides a pool's optional methods.
 type unseen struct{ p *pool }
 
 func (u unseen) Alloc(s driver.Stream, size int64) (mem.Block, error) { return u.p.Alloc(s, size) }
@@ -95,7 +95,7 @@ func (c Config) with(opts sim.Options) Config {
 	return c.complete()
 }
 
-// What is left of a long history is short, still fails, and reads as a script.
+// A shrunk history is short, still fails, and reads as a script.
 func TestShrink(t *testing.T) {
 	cfg := Config{New: poolWith(ignoresUsed), Ops: 1000, Seeds: 1}.with(sim.Options{Total: 1 << 30})
 	found := try(t, func(t testing.TB) { checkRandom(t, cfg) })

@@ -172,7 +172,7 @@ func (p *pool) grow(stream driver.StreamID, size int64, large bool) (*piece, err
 	return pc, nil
 }
 
-// split cuts off what is more than size.
+// split cuts off the bytes beyond size.
 func (p *pool) split(pc *piece, size int64) {
 	if pc.size == size {
 		return
@@ -340,5 +340,5 @@ func (p *pool) trim() error {
 	return failed
 }
 
-// Close gives back what is left.
+// Close gives back the remaining memory.
 func (p *pool) Close() error { return p.EmptyCache() }

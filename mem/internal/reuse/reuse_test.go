@@ -136,7 +136,7 @@ func TestOnLoan(t *testing.T) {
 	c.follow(2, c.free(1), 1, "the block freed, maybe after more work")
 }
 
-// Streams with numbers that a word has no bits for are told apart like others.
+// Streams with numbers beyond the bits of a word are distinguished like others.
 func TestDefect22_EveryStreamIsToldApart(t *testing.T) {
 	c := newScene(t, 1030, nil)
 	p := c.free(61, 62, 63, 65, 1029)
@@ -239,7 +239,7 @@ func TestCapturingStreams(t *testing.T) {
 	c.follow(2, p, 1, "after the capture")
 }
 
-// A wait that fails is made again, and the error says whose it is.
+// A failed wait is made again, and the error names the stream.
 func TestFailedWaits(t *testing.T) {
 	var dev *fault.Device
 	c := newScene(t, 3, func(d *sim.Device) driver.Device {
@@ -258,7 +258,7 @@ func TestFailedWaits(t *testing.T) {
 	c.follow(2, p, 1, "the rest")
 }
 
-// Sync waits for what is queued; not for closed streams, which is no error, but on a closed device it is one.
+// Sync waits for the queued work, but not for closed streams, which are no error; a closed device is an error.
 func TestSync(t *testing.T) {
 	var dev *fault.Device
 	c := newScene(t, 4, func(d *sim.Device) driver.Device {
