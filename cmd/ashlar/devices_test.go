@@ -24,7 +24,7 @@ func devices(t *testing.T, out string) []deviceLine {
 	return lines
 }
 
-// Every driver has its devices, or says why it has none. There is always host memory and a simulated device.
+// Every driver lists its devices, or explains why it has none. There is always host memory and a simulated device.
 func TestDevicesOfAllDrivers(t *testing.T) {
 	seen := map[string]bool{}
 	for _, l := range devices(t, ok(t, "devices", "--json")) {
@@ -56,7 +56,7 @@ func TestDevicesOfAllDrivers(t *testing.T) {
 	has(t, ok(t, "devices"), "simulated NVIDIA H200", bytesize.Format(150_109_880_320))
 }
 
-// A driver that is broken as its findings say.
+// A driver that is broken in the way its findings describe.
 type brokenDriver struct{}
 
 func (brokenDriver) Open(string) (driver.Device, error) { return nil, noCard }
@@ -130,7 +130,7 @@ func (sameDriver) Open(string) (driver.Device, error) {
 
 func init() { driver.Register("same", sameDriver{}) }
 
-// Real memory behind the addresses: its figures, and what is wrong with it.
+// Real memory behind the addresses: its figures and its errors.
 func TestVerifyOnADevice(t *testing.T) {
 	path := "../../replay/verify/testdata/graphtrees.pickle.zst"
 	has(t, ok(t, "verify", "--device", "host", "../../replay/verify/testdata/nosplit.expandable.pickle.zst"),
@@ -166,7 +166,7 @@ func TestVerifyOnADevice(t *testing.T) {
 	}
 }
 
-// What is told of devices that cannot be opened, and of drivers without devices.
+// The output for devices that cannot be opened, and for drivers without devices.
 func TestDevicesThatCannotBeOpened(t *testing.T) {
 	has(t, ok(t, "devices"), `same: no device: none was found. "ashlar doctor same" says more.`)
 	has(t, ok(t, "devices", "--json"), `{"driver":"same","ordinal":0,"error":"none was found"}`)

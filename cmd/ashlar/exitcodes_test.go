@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every command says the same of the same mistake: 2 for wrong usage, 3 for a file or a device that cannot be used, 4
-// for what does not fit.
+// Every command returns the same exit code for the same mistake: 2 for wrong usage, 3 for a file or a device that
+// cannot be used, 4 for work that does not fit.
 func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 	script, table, plan := file(t, "x.script", "alloc a 64MiB\n"), file(t, "x.csv", noneAtTheBound), file(t, "x.plan", "no plan\n")
 	tensors, model := checkpoints+"metadata.safetensors", file(t, "x.json", "no model")
@@ -108,7 +108,7 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-// Settings with an equals sign in place of a colon, and the other way round, are told how they are written.
+// The error for settings with an equals sign in place of a colon, or the other way round, shows the right form.
 func TestDefect24_SettingsWithTheWrongSignGetAHint(t *testing.T) {
 	script := file(t, "x.script", "alloc a 64MiB\n")
 	for _, c := range []struct {

@@ -39,7 +39,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// What was exported is as good as what it was made from.
+// An exported file gives the same results as its source.
 func TestExportedPicklesAreVerified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plain.pickle")
 	for _, name := range []string{"streams.expandable", "resnet.stacks"} {
@@ -110,7 +110,7 @@ func TestDefect13_ExportKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A file from standard input is exported too, and to what is no ordinary file.
+// Export also reads from standard input, and writes to files that are not regular.
 func TestExportThroughPipes(t *testing.T) {
 	b, err := os.ReadFile(sample("streams"))
 	if err != nil {

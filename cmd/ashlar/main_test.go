@@ -18,7 +18,7 @@ const traces = "../../testdata/traces/"
 
 func sample(name string) string { return traces + name + ".pickle.zst" }
 
-// outcome is what a command printed and returned.
+// outcome is the output and the exit code of a command.
 type outcome struct {
 	code     int
 	out, err string
@@ -54,7 +54,7 @@ func file(t *testing.T, name, content string) string {
 	return p
 }
 
-// What people read is as it was last reviewed.
+// The text output equals the reviewed golden files.
 func TestOutput(t *testing.T) {
 	all, err := filepath.Glob(traces + "*.pickle.zst")
 	if err != nil || len(all) != 13 {
@@ -153,7 +153,7 @@ func TestJSONHasItsKeys(t *testing.T) {
 	}
 }
 
-// The last row of every comparison is the bound: what is requested, without a call.
+// The last row of every comparison is the bound: the requested memory, without a driver call.
 func TestBoundIsTheLastRow(t *testing.T) {
 	all := rows(t, ok(t, "replay", "--json", "--smallest", "-a", "direct", sample("streams"), "testdata/compaction.script"))
 	if len(all) != 4 {
@@ -174,7 +174,7 @@ func TestBoundIsTheLastRow(t *testing.T) {
 	}
 }
 
-// A limit may be given as a multiple of what is requested at the peak.
+// A limit may be given as a multiple of the memory requested at the peak.
 func TestLimitMayBeAMultiple(t *testing.T) {
 	const peak = 60 << 20 // of the script
 	for text, want := range map[string]int64{"1x": peak, "1.004x": 63166218, "1.0999999999x": 69206015, "64MiB": 64 << 20} {
@@ -270,7 +270,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 	}
 }
 
-// A difference is shown with what stands around it.
+// A difference is shown with its context.
 func TestVerifyShowsTheFirstDifference(t *testing.T) {
 	got := ashlar(t, nil, "verify", "--settings", "max_split_size_mb:128", sample("unet"))
 	if got.code != exitDiffers {

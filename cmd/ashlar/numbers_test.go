@@ -22,7 +22,7 @@ import (
 // tooMuch is how many bytes a command may allocate for a file or a text of a few lines.
 const tooMuch = 256 << 20
 
-// saysRange is how errors say what a number may be, or that no device has so much.
+// saysRange matches the parts of errors that give a number's range, or that say that no device has so much memory.
 var saysRange = regexp.MustCompile("want|expected|not a multiple of|out of memory")
 
 // taken runs a command that a number was given to. It must not panic, and end as commands end, with little memory. What
@@ -113,7 +113,7 @@ func TestDefect02_NumbersOfScripts(t *testing.T) {
 	}
 }
 
-// allocatorSettings are the settings with a number, of each allocator that replay knows.
+// allocatorSettings are the numeric settings of each allocator that replay knows.
 var allocatorSettings = []string{
 	"arena:size=%s", "arena:round=%s", "arena:limit=%s", "arena:page=%s", "arena:bounce=%s", "arena:size=%s,page=2MiB",
 	"bfc:limit=%s", "bfc:initial=%s", "bfc:fragmentation=%s", "bfc:retry=%s", "bfc:retry=%ss", "bfc:virtual=on,limit=%s", "bfc:growth=off,limit=%s",

@@ -102,7 +102,7 @@ func TestBugsAreNotSwallowed(t *testing.T) {
 	run([]string{"replay", "-"}, panickingReader{}, io.Discard, io.Discard)
 }
 
-// A recording that ran out of memory is compared under what it is known to have had.
+// A recording that ran out of memory is compared under the memory that it is known to have had.
 func TestReplayOfARecordingWithoutRoom(t *testing.T) {
 	got := ashlar(t, nil, "replay", sample("gpt2.oom"))
 	has(t, got.out, "with a limit of 18.03GiB: the most that was reserved before the recorded run ran out of memory.",

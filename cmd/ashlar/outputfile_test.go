@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A written is a command that writes a file: what it reads, and its arguments but for -o FILE.
+// A written is a command that writes a file: its input, and its arguments without -o FILE.
 type written struct {
 	input string
 	args  []string
@@ -36,7 +36,7 @@ func writers(t *testing.T) map[string]written {
 	}
 }
 
-// No command replaces what it reads, by whatever name, forced or not.
+// No command replaces its input file, under any name, with or without --force.
 func TestDefect01_OutputsNeverReplaceInputs(t *testing.T) {
 	for name, w := range writers(t) {
 		before, err := os.ReadFile(w.input)
@@ -128,8 +128,7 @@ func TestDefect24_UnwritableOutputsAreNotBlamedOnTheInput(t *testing.T) {
 	}
 }
 
-// What fails half-way, and what panics, leaves neither a new file nor a changed one. A file that was created in between
-// stays.
+// A command that fails half-way or panics leaves neither a new file nor a changed one. A file created in between stays.
 func TestDefect01_FailuresLeaveNothing(t *testing.T) {
 	there := file(t, "there", "before")
 	fresh := filepath.Join(filepath.Dir(there), "fresh")

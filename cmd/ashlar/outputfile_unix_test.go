@@ -75,8 +75,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A signal that ends the program leaves no unfinished file, and what was there before. The exit code is the one that
-// shells have for it.
+// A signal that ends the program leaves no unfinished file, and keeps the earlier one. The exit code is the shell's
+// code for the signal.
 func TestDefect01_SignalsLeaveNoPartialFile(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		// A child inherits signals that are ignored, as SIGHUP is under nohup, but not those that are caught.
@@ -110,7 +110,8 @@ func TestDefect01_SignalsLeaveNoPartialFile(t *testing.T) {
 	}
 }
 
-// A program that was started in the background, or with nohup, goes on ignoring what it was started to ignore.
+// A program that was started in the background, or with nohup, keeps ignoring the signals that were ignored at its
+// start.
 func TestDefect01_IgnoredSignalsStayIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	child, stdin := startWriter(t, deafWriterRole, "export", "--to", "json", "-o", path, sample("streams"))

@@ -23,7 +23,8 @@ const packings = "../../fit/pack/testdata/"
 // noneAtTheBound has a bound of 9, and no packing lower than 10.
 const noneAtTheBound = "id,lower,upper,size\na,4,8,3\nb,7,11,3\nc,1,3,3\nd,3,6,1\ne,1,4,2\nf,5,11,3\ng,2,7,2\nh,2,5,2\ni,3,5,1\n"
 
-// What people read is as it was last reviewed. All of these end by themselves, long before their time is up.
+// The text output equals the reviewed golden files. All of these commands end by themselves, long before their time is
+// up.
 func TestPackOutput(t *testing.T) {
 	hard := file(t, "hard.csv", noneAtTheBound)
 	for name, args := range map[string][]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
-// A plan is written whole, says what it is of, and needs little more than what is requested.
+// A plan is written completely, names its source, and needs little more memory than is requested.
 func TestPlan(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "resnet.plan")
 	has(t, ok(t, "plan", sample("resnet"), "-o", at), "resnet: a plan of 6,615 requests on 1 stream", "nothing as a whole",

@@ -16,7 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// What a Go program wrote when memory ran out is read like any snapshot, and info shows the error.
+// A report that a Go program wrote when memory ran out reads like any snapshot, and info shows the error.
 func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 	dir := t.TempDir()
 	dev := drivertest.OpenSim(t, 64<<20)
@@ -52,7 +52,7 @@ func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 	}
 	has(t, out, "limit 32.00MiB of memory reserved")
 
-	// A file may say anything.
+	// A file may contain anything.
 	f, err := os.Create(filepath.Join(dir, "empty.pickle"))
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func smallSnapshot(t *testing.T, settings string, history snapshottest.L, more .
 	return file(t, "small.pickle", string(snapshottest.Pickle(all, 4)))
 }
 
-// What verify assumed is told to programs, too.
+// The JSON output, too, has verify's assumptions.
 func TestVerifyTellsProgramsWhatItAssumed(t *testing.T) {
 	got := ok(t, "verify", "--json", "../../replay/verify/testdata/graphtrees.pickle.zst")
 	has(t, got, `"exact":true`, `"notes":[`, "blocks were placed as recorded")

@@ -18,7 +18,7 @@ const (
 	arrays      = "../../tensor/npy/testdata/python/"
 )
 
-// What people read is as it was last reviewed.
+// The text output equals the reviewed golden files.
 func TestTensorsOutput(t *testing.T) {
 	for name, args := range map[string][]string{
 		"tensors": {
@@ -124,7 +124,7 @@ func TestTensorsErrors(t *testing.T) {
 			t.Errorf("%s: printed %q", name, got.out)
 		}
 	}
-	// And the libraries' errors are to be told apart by programs.
+	// Programs must also be able to distinguish the libraries' errors.
 	if _, err := openTensors(bad, false); !errors.Is(err, safetensors.ErrFormat) {
 		t.Errorf("%v", err)
 	}

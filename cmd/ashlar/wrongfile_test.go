@@ -21,8 +21,7 @@ func (z *zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A file that is none of the formats is refused by its first bytes, whatever its size, and the error says which are
-// known.
+// A file in none of the formats is refused by its first bytes, at any size, and the error lists the known formats.
 func TestDefect07_WrongFilesAreNotRead(t *testing.T) {
 	const known = "want a pickle of protocol 2 to 5, plain or compressed with gzip, zstd or xz; a trace is a file that " +
 		"torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script"

@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// What PyTorch's tests assert, asked of this driver over a libcuda that counts: the numbers are those of
+// The assertions of PyTorch's tests, for this driver over a libcuda that counts calls: the numbers are those of
 // docs/behaviours.md.
 
 func TestBehaviour32MarksAndStamps(t *testing.T) {
@@ -129,7 +129,7 @@ func TestBehaviour33AllocDuringACaptureQueriesNoEvent(t *testing.T) {
 	r.ok(a.Close())
 }
 
-// looking are the functions that tell what there is, and start nothing: none of them makes a context.
+// looking are the functions that only query and start nothing: none of them makes a context.
 var looking = []string{
 	"cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetPCIBusId",
 	"cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2", "cuDriverGetVersion", "cuInit", "cuMemGetAllocationGranularity",
@@ -193,7 +193,7 @@ func TestBehaviour65LoadingStartsNothing(t *testing.T) {
 	testkit.Must(t, d.Pinned().FreeHost(b))
 }
 
-// A process that was forked from one that used CUDA is told so: cuInit has an answer of its own for it.
+// A process that was forked from one that used CUDA gets an error that says so: cuInit has its own result for this.
 func TestBehaviour69AForkedChildIsToldSo(t *testing.T) {
 	c := driverOf(newMachine(t, fakecuda.Options{Init: fakecuda.NotInitialized}))
 	_, err := c.Open("")

@@ -47,7 +47,7 @@ func TestOpenReadsABudget(t *testing.T) {
 	}
 }
 
-// TestBudget: blocks and pages are counted until they are given back, and what fails is not.
+// TestBudget: blocks and pages are counted until they are given back, and failed requests are not counted.
 func TestBudget(t *testing.T) {
 	const granule = 64 << 10
 	m := newMachine(t, fakecuda.Options{Memory: 32 << 20, Granularity: granule})
@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 	testkit.Must(t, d.Free(p))
 	left(1 << 20)
 
-	// What another process shares is in its account.
+	// Memory shared by another process counts there.
 	shared, err := d.Sharing().CreateShared(granule)
 	testkit.Must(t, err)
 	f, err := d.Sharing().ExportPage(shared)

@@ -149,7 +149,7 @@ func TestNVMLTellsWhoHoldsMemory(t *testing.T) {
 	}
 }
 
-// TestProcesses: only NVML tells.
+// TestProcesses: only NVML reports them.
 func TestProcesses(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Devices: 1})
 	_, err := openOn(t, m, "").Processes()

@@ -74,7 +74,7 @@ func collect() {
 	}
 }
 
-// open is what the process holds until its end.
+// open keeps the process's values alive until its end.
 var open struct {
 	engine     *engine.Engine
 	session    *engine.Session

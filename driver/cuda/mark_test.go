@@ -129,7 +129,7 @@ func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	testkit.Must(t, d.Free(p))
 }
 
-// TestForeignMarksAreAlwaysRecorded: we do not see what others queue.
+// TestForeignMarksAreAlwaysRecorded: the driver does not see work queued by others.
 func TestForeignMarksAreAlwaysRecorded(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{})
 	d := openOn(t, m, "")
@@ -289,7 +289,7 @@ func TestAForeignCaptureIsNoticed(t *testing.T) {
 	testkit.Must(t, s.Close())
 }
 
-// TestMisusePanics: what only a bug can do.
+// TestMisusePanics: calls that only a bug can make.
 func TestMisusePanics(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{})
 	d := openOn(t, m, "")

@@ -107,7 +107,7 @@ func TestAnOlderNameServes(t *testing.T) {
 	}
 }
 
-// TestResults holds that results land in the cells that are returned, in every shape of call.
+// TestResults checks that results are stored in the cells that are returned, for every shape of call.
 func TestResults(t *testing.T) {
 	l := withFunctions(map[string]any{
 		"cuMemGetInfo_v2":             func(free, total *uint64) int32 { *free, *total = 7, 9; return 0 },
@@ -154,7 +154,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestCallsWithIntegersAllocateNothing: what a warm stream does.
+// TestCallsWithIntegersAllocateNothing: the calls of a warm stream.
 func TestCallsWithIntegersAllocateNothing(t *testing.T) {
 	libc, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW)
 	if err != nil {
