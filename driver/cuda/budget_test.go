@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 	testkit.Must(t, d.Free(p))
 	left(1 << 20)
 
-	// Memory shared by another process counts there.
+	// Memory that another process shares counts in that process's account, not here.
 	shared, err := d.Sharing().CreateShared(granule)
 	testkit.Must(t, err)
 	f, err := d.Sharing().ExportPage(shared)
