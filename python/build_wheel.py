@@ -85,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-shim", action="store_true", help="do not compile a shim for the installed PyTorch")
     parser.add_argument("--library", type=Path, metavar="FILE", help="take this libashlar.so instead of building it")
     parser.add_argument("--command", type=Path, metavar="FILE", help="take this command instead of building it")
+    parser.add_argument("--hooks", type=Path, metavar="FILE", help="take this ashlar_hooks.so instead of building it")
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="ashlar-wheel-") as directory:
@@ -117,7 +118,10 @@ def lay_out(tree: Path, scratch: Path, options: argparse.Namespace) -> None:
         shutil.copyfile(options.command, package / "bin" / "ashlar")
     else:
         go(["-ldflags", GO_STRIP, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], CGO_ENABLED="0")
-    jit.compile_hooks(package / "lib" / "ashlar_hooks.so")
+    if options.hooks:
+        shutil.copyfile(options.hooks, package / "lib" / "ashlar_hooks.so")
+    else:
+        jit.compile_hooks(package / "lib" / "ashlar_hooks.so")
     if not options.no_shim:
         compile_shim_here(package / "shims", scratch)
 
