@@ -207,6 +207,11 @@ void test_private_pools_are_natives() {
 		WANT(ashlar_shim_owns(caching::raw_alloc(512)));
 	}
 	WANT(contains(thrown([&] { caching::beginAllocateToPool(0, inner, [](cudaStream_t) { return true; }); }), "already"));
+	for (const int invalid : {-1, 7, 127}) {
+		const auto device = static_cast<DeviceIndex>(invalid);
+		WANT(!thrown([&] { caching::beginAllocateToPool(device, {0, 9}, [](cudaStream_t) { return true; }); }).empty());
+		WANT(!thrown([&] { caching::endAllocateToPool(device, {0, 9}); }).empty());
+	}
 	caching::endAllocateToPool(0, inner);
 	DataPtr again = caching::get()->allocate(512);
 	WANT(owner_of(again.get()) == outer);

@@ -76,16 +76,49 @@ DeviceStats Accounts::ashlar_stats_of(DeviceIndex device) {
 	return to;
 }
 
-void Accounts::use_native(DeviceIndex device) {
-	if (!at(device).native_used.exchange(true)) {
-		settle(device);
+void Accounts::use_native(DeviceIndex device) noexcept {
+	if (at(device).native_used.exchange(true)) {
+		return;
+	}
+	int used = num_used_.load();
+	while (used <= device && !num_used_.compare_exchange_weak(used, device + 1)) {
+	}
+	settle(device);
+}
+
+void Accounts::begin_native(DeviceIndex device) noexcept {
+	mark_stale();
+	if (device >= 0) {
+		use_native(device);
+		// If Ashlar did nothing, the interval did not change since the end of native's last operation.
+		if (at(device).stale.load()) {
+			settle(device);
+		}
+		return;
+	}
+	for (int i = 0; i < num_used_.load(); i++) {
+		if (at(static_cast<DeviceIndex>(i)).native_used.load()) {
+			begin_native(static_cast<DeviceIndex>(i));
+		}
 	}
 }
 
-void Accounts::settle_all() noexcept {
-	for (size_t device = 0; device < accounts_.size(); device++) {
-		if (accounts_[device].native_used.load(std::memory_order_relaxed)) {
-			settle(static_cast<DeviceIndex>(device));
+void Accounts::end_native(DeviceIndex device) noexcept {
+	if (device >= 0) {
+		return settle(device);
+	}
+	for (int i = 0; i < num_used_.load(); i++) {
+		if (at(static_cast<DeviceIndex>(i)).native_used.load()) {
+			settle(static_cast<DeviceIndex>(i));
+		}
+	}
+}
+
+// Turns the one flag that requests set into one for each device.
+void Accounts::mark_stale() noexcept {
+	if (touched_.load(std::memory_order_relaxed) && touched_.exchange(false)) {
+		for (int i = 0; i < num_used_.load(); i++) {
+			at(static_cast<DeviceIndex>(i)).stale = true;
 		}
 	}
 }
@@ -105,15 +138,19 @@ void Accounts::try_settle(DeviceIndex device) noexcept {
 void Accounts::settle_locked(DeviceIndex device) noexcept {
 	try {
 		Account &account = at(device);
-		const DeviceStats ours = ashlar_stats_of(device);
+		mark_stale();
+		if (account.stale.exchange(false)) {
+			account.ashlar = ashlar_stats_of(device);
+			api_->reset_peak_stats(device);
+		}
 		const DeviceStats theirs = native_->getDeviceStats(device);
-		for_each_stat(
-			[](Stat &combined, const Stat &a, const Stat &b) {
-				combined.peak = std::max(combined.peak, a.peak + b.peak);
-			},
-			account.combined, ours, theirs);
-		api_->reset_peak_stats(device);
 		native_->resetPeakStats(device);
+		for_each_stat(
+			[](Stat &combined, Stat &a, const Stat &b) {
+				combined.peak = std::max(combined.peak, a.peak + b.peak);
+				a.peak = a.current;
+			},
+			account.combined, account.ashlar, theirs);
 
 		if (account.limit.load() == 0) {
 			return;
@@ -122,8 +159,9 @@ void Accounts::settle_locked(DeviceIndex device) noexcept {
 			account.native_reserved = reserved(theirs);
 			allot_ashlar(device, reserved(theirs));
 		}
-		allot_native(device, reserved(ours));
+		allot_native(device, reserved(account.ashlar));
 	} catch (...) {
+		at(device).stale = true;
 		// Figures of a device that cannot be asked stay as they are. The operation itself reports the error.
 	}
 }
@@ -158,6 +196,7 @@ void Accounts::reset_peaks(DeviceIndex device) {
 	native_->resetPeakStats(device);
 	check(api_, api_->reset_peak_stats(device), "resetting the peaks");
 	account.combined = DeviceStats();
+	account.stale = true;
 }
 
 void Accounts::reset_accumulated(DeviceIndex device) {
@@ -211,6 +250,7 @@ ashlar_status Accounts::set_limit(DeviceIndex device, int64_t bytes) {
 ashlar_status Accounts::allot_ashlar(DeviceIndex device, int64_t native_reserved) {
 	constexpr int64_t granularity = int64_t{2} << 20;
 	const int64_t limit = at(device).limit.load();
+	touch(); // a lower limit frees what is cached
 	return api_->set_limit(device, limit == 0 ? 0 : std::max(granularity, limit - native_reserved));
 }
 

@@ -14,10 +14,23 @@ namespace ashlar {
 //
 // The peak of a sum is not the sum of the peaks. So the time is cut into intervals: settle ends one, before and after
 // each operation of native. Between operations native's figures are constant, and during one Ashlar's are unless other
-// threads allocate. In an interval the peak of the sum is then the sum of the peaks.
+// threads allocate. In an interval the peak of the sum is then the sum of the peaks. Asking Ashlar takes longer than an
+// operation of native, so an interval in which Ashlar did nothing is settled with its figures from before.
 class Accounts {
  public:
 	Accounts(const ashlar_api *api, caching::CUDAAllocator *native) : api_(api), native_(native) {}
+
+	// Says that Ashlar's figures changed.
+	void touch() noexcept {
+		// Mostly true already: threads then share the line of the flag.
+		if (!touched_.load(std::memory_order_relaxed)) {
+			touched_.store(true, std::memory_order_relaxed);
+		}
+	}
+
+	// Enclose an operation of native on a device, or on unknown devices: -1.
+	void begin_native(DeviceIndex device) noexcept;
+	void end_native(DeviceIndex device) noexcept;
 
 	// Ends an interval of a device, and divides the limit anew. Does not throw.
 	void settle(DeviceIndex device) noexcept;
@@ -26,11 +39,8 @@ class Accounts {
 	// native.
 	void try_settle(DeviceIndex device) noexcept;
 
-	// Settles the devices on which native was used: for operations that do not tell their device.
-	void settle_all() noexcept;
-
 	// Says that native has or may have memory of this device.
-	void use_native(DeviceIndex device);
+	void use_native(DeviceIndex device) noexcept;
 
 	DeviceStats stats(DeviceIndex device);
 	void reset_peaks(DeviceIndex device);
@@ -59,8 +69,10 @@ class Accounts {
 
  private:
 	struct Account {
-		std::mutex mutex; // guards combined; taken before the locks of the allocators
+		std::mutex mutex; // guards combined and ashlar; taken before the locks of the allocators
 		DeviceStats combined; // its peaks are those of the intervals before the current one
+		DeviceStats ashlar;   // Ashlar's figures at the end of the last interval
+		std::atomic<bool> stale{true}; // ashlar is not what Ashlar would say now
 		std::atomic<int64_t> limit{0};
 		std::atomic<bool> limit_known{false}; // that of Ashlar's settings was taken over, or set_limit was called
 		std::atomic<int64_t> total{0};
@@ -73,13 +85,16 @@ class Accounts {
 	Account &at(DeviceIndex device) { return accounts_.at(static_cast<size_t>(device)); }
 
 	void settle_locked(DeviceIndex device) noexcept;
+	void mark_stale() noexcept;
 	DeviceStats ashlar_stats_of(DeviceIndex device);
 	void allot_native(DeviceIndex device, int64_t ashlar_reserved);
 	ashlar_status allot_ashlar(DeviceIndex device, int64_t native_reserved);
 
 	const ashlar_api *api_;
 	caching::CUDAAllocator *native_;
-	std::array<Account, C10_COMPILE_TIME_MAX_GPUS> accounts_;
+	std::array<Account, 128> accounts_; // for each DeviceIndex that is not negative
+	std::atomic<int> num_used_{0}; // the devices on which native was used have lower numbers
+	alignas(64) std::atomic<bool> touched_{true}; // Ashlar's figures changed since accounts were marked stale
 };
 
 } // namespace ashlar

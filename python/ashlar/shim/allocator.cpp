@@ -90,6 +90,7 @@ void *Allocator::alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t si
 	if (C10_UNLIKELY(status != ASHLAR_OK)) {
 		return alloc_failed(status, device, stream, size);
 	}
+	accounts_.touch();
 	report_alloc(p, device);
 	return p;
 }
@@ -155,6 +156,7 @@ void Allocator::free(void *p) {
 	}
 	switch (status) {
 		case ASHLAR_OK:
+			accounts_.touch();
 			if (C10_UNLIKELY(profiled && described)) {
 				report_free(block);
 			}

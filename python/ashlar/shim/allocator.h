@@ -183,18 +183,10 @@ class Allocator final : public caching::CUDAAllocator {
 // NativeOperation is an operation of native that may change its figures.
 class Allocator::NativeOperation {
  public:
-	NativeOperation(Accounts &accounts, DeviceIndex device) : accounts_(accounts), device_(device) {
-		accounts.use_native(device);
-		accounts.settle(device);
+	explicit NativeOperation(Accounts &accounts, DeviceIndex device = -1) : accounts_(accounts), device_(device) {
+		accounts.begin_native(device);
 	}
-	explicit NativeOperation(Accounts &accounts) : accounts_(accounts), device_(-1) { accounts.settle_all(); }
-	~NativeOperation() {
-		if (device_ < 0) {
-			accounts_.settle_all();
-		} else {
-			accounts_.settle(device_);
-		}
-	}
+	~NativeOperation() { accounts_.end_native(device_); }
 	NativeOperation(const NativeOperation &) = delete;
 	NativeOperation &operator=(const NativeOperation &) = delete;
 

@@ -57,8 +57,8 @@ void Allocator::enable(bool value) {
 // Private pools
 
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, PoolFilters::Filter filter) {
-	accounts_.use_native(device);
 	native_->beginAllocateToPool(device, id, filter);
+	accounts_.use_native(device);
 	std::lock_guard<std::mutex> lock(mode_mutex_);
 	filters_.begin(device, id, std::move(filter));
 	change_mode(pools_active, true);
@@ -84,8 +84,8 @@ int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id) {
 
 void Allocator::createOrIncrefPool(
 	DeviceIndex device, MempoolId_t id, std::shared_ptr<caching::CUDAAllocator> allocator) {
-	accounts_.use_native(device);
 	native_->createOrIncrefPool(device, id, std::move(allocator));
+	accounts_.use_native(device);
 }
 
 void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) {
@@ -158,6 +158,7 @@ void Allocator::emptyCache(MempoolId_t id) {
 	if (id == MempoolId_t{0, 0}) {
 		History::Operation gathering(history_, RecordContext::ALL);
 		const ashlar_status status = api_->empty_cache(-1);
+		accounts_.touch();
 		TORCH_CHECK(
 			status == ASHLAR_OK || status == ASHLAR_CLOSING, "ashlar: empty_cache: ", api_->last_error());
 	}

@@ -43,6 +43,7 @@ class EmptyAshlar final : public c10::FreeMemoryCallback {
 		if (allocator.api()->empty_cache(request.device) != ASHLAR_OK) {
 			return false;
 		}
+		allocator.accounts().touch();
 		allocator.accounts().try_settle(request.device);
 		allocator.accounts().give_native_the_rest(request.device);
 		return true;
@@ -133,6 +134,7 @@ void *Allocator::retry_alloc(DeviceIndex device, cudaStream_t stream, size_t siz
 	void *p = nullptr;
 	const ashlar_status status = api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
 	if (status == ASHLAR_OK) {
+		accounts_.touch();
 		report_alloc(p, device);
 		return p;
 	}
