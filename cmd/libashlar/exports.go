@@ -26,17 +26,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// process is what goInit made; nil before.
+// process is created by ashlarGoInit; nil before.
 var process atomic.Pointer[dropin.Process]
 
-// initialized is what goInit was called with.
+// initialized holds the arguments of ashlarGoInit.
 var initialized struct {
 	sync.Mutex
 	devices  C.int32_t
 	settings string
 }
 
-// errNotInit is the error of every other call before goInit.
+// errNotInit is the error of every other call before ashlarGoInit.
 var errNotInit = fmt.Errorf("%w: init was not called", dropin.ErrInvalid)
 
 // failed returns the status for an error, and stores its text for last_error.
@@ -74,7 +74,7 @@ func do(c *C.ashlar_call, f func(p *dropin.Process) error) (status C.ashlar_stat
 	return failed(c, f(p))
 }
 
-// recovered turns a panic into a status: it must not leave an exported function, which would end the process.
+// recovered turns a panic into a status: a panic that leaves an exported function would end the process.
 func recovered(c *C.ashlar_call, status *C.ashlar_status) {
 	if bug := recover(); bug != nil {
 		*status = failed(c, fmt.Errorf("ashlar: %v\n%s", bug, debug.Stack()))
@@ -245,7 +245,7 @@ func report(s dropin.Segment, fn C.ashlar_segment_fn, ctx unsafe.Pointer) {
 		allocated: C.int64_t(s.AllocatedSize), active: C.int64_t(s.ActiveSize), requested: C.int64_t(s.RequestedSize),
 		large: truth(s.Large), expandable: truth(s.Expandable), num_pieces: C.int64_t(len(pieces)),
 	}
-	var pinner runtime.Pinner // C gets a structure in Go's memory that holds a pointer to more of it
+	var pinner runtime.Pinner // cgo requires it: segment is Go memory that holds a pointer to other Go memory
 	defer pinner.Unpin()
 	if len(pieces) > 0 {
 		pinner.Pin(&pieces[0])
@@ -294,7 +294,7 @@ func ashlarGoRuntimeInfo(buffer *C.char, n C.size_t, c *C.ashlar_call) C.ashlar_
 	})
 }
 
-// runtimeInfo is a text about Go's runtime in this process.
+// runtimeInfo returns a text about Go's runtime in this process.
 func runtimeInfo() string {
 	var gc debug.GCStats
 	gc.PauseQuantiles = make([]time.Duration, 101)

@@ -1,9 +1,10 @@
 //go:build libashlar
 
-/* The table that callers see. Each function looks whether Go may be entered, and then calls its counterpart in exports.go.
+/* The table of functions that callers use. Each function checks that Go may be entered, and then calls its counterpart
+ * in exports.go.
  *
- * A child made by fork has one thread, and Go's runtime waits there for others that are gone: a collection of garbage
- * would hang for ever. So the child never enters Go. It cannot use CUDA either. */
+ * A child made by fork has one thread. The Go runtime there would wait for threads that do not exist: a garbage
+ * collection would hang for ever. So the child never enters Go. It cannot use CUDA either. */
 #include "guard.h"
 
 #include <pthread.h>
@@ -18,17 +19,17 @@
 #define ASHLAR_BUILD "source"
 #endif
 
-static atomic_int forked; /* this is a child made by fork */
+static atomic_int forked; /* this process is a child made by fork */
 static atomic_int ending; /* closing was called */
 
-/* Each thread's results and message. It is a pointer, since storage for threads is short in a library that is loaded late
- * and contains Go ("cannot allocate memory in static TLS block"). */
+/* Each thread's results and message. It is a pointer, because a library that contains Go and is loaded late has little
+ * thread-local storage ("cannot allocate memory in static TLS block"). */
 static __thread ashlar_call *calls;
-static pthread_key_t calls_key; /* frees them when the thread ends */
+static pthread_key_t calls_key; /* frees calls when the thread ends */
 
 enum { MAX_DEVICES = 64 };
 
-/* What stats returned last, for children made by fork. Only the one thread of such a child reads it. */
+/* The last result of stats, for children made by fork. Only the single thread of such a child reads it. */
 static ashlar_stats published[MAX_DEVICES];
 static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,7 +44,7 @@ __attribute__((constructor)) static void start(void)
 /* call returns the thread's results. */
 static inline ashlar_call *call(void)
 {
-	static ashlar_call last_resort; /* for threads that get no memory: they share it */
+	static ashlar_call last_resort; /* shared by threads for which calloc failed */
 	if (__builtin_expect(calls == NULL, 0)) {
 		calls = calloc(1, sizeof *calls);
 		if (calls == NULL)
@@ -53,7 +54,7 @@ static inline ashlar_call *call(void)
 	return calls;
 }
 
-/* barred says why Go must not be entered, ASHLAR_OK if it may. */
+/* barred returns the reason why Go must not be entered, or ASHLAR_OK. */
 static inline ashlar_status barred(void)
 {
 	if (__builtin_expect(atomic_load_explicit(&forked, memory_order_relaxed), 0)) {
@@ -67,7 +68,7 @@ static inline ashlar_status barred(void)
 	return ASHLAR_OK;
 }
 
-/* explained notes where the reason of a failed call is. */
+/* explained points last_error at the message of a failed call, and returns the status. */
 static inline ashlar_status explained(ashlar_status status)
 {
 	if (status != ASHLAR_OK)
@@ -255,7 +256,7 @@ __attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t
 	return want <= ASHLAR_API_VERSION ? &table : NULL;
 }
 
-/* The two functions that torch.cuda.memory.CUDAPluggableAllocator takes. */
+/* The two functions for torch.cuda.memory.CUDAPluggableAllocator. */
 
 __attribute__((visibility("default"))) void *ashlar_malloc(size_t size, int device, void *stream)
 {
@@ -268,12 +269,12 @@ __attribute__((visibility("default"))) void ashlar_free(void *p, size_t size, in
 {
 	(void)size;
 	(void)device;
-	/* PyTorch's stream is that of the allocation unless other code frees the block: then it still uses the block. */
+	/* PyTorch passes the stream of the allocation. Other code may pass another stream, which may still use the block. */
 	guard_record_stream(p, (uintptr_t)stream, 0);
 	guard_free(p);
 }
 
 #ifdef ASHLAR_FAKE
-/* Makes this thread's next call of a Go function panic. In builds for tests alone. */
+/* Makes this thread's next call of a Go function panic. Only in builds for tests. */
 __attribute__((visibility("default"))) void ashlar_inject_panic(void) { call()->inject = 1; }
 #endif

@@ -1,10 +1,10 @@
-/* What guard.c and the Go functions behind it share. */
+/* Declarations that guard.c and exports.go share. */
 #ifndef ASHLAR_GUARD_H
 #define ASHLAR_GUARD_H
 
 #include "ashlar.h"
 
-/* A call is the results of one call of a Go function besides its status. There is one for each thread. */
+/* The results of one call of a Go function besides its status. Each thread has one. */
 typedef struct ashlar_call {
 	uint64_t address;
 	const char *message; /* of the last failure */

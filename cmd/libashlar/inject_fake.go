@@ -6,7 +6,8 @@ package main
 // #include "guard.h"
 import "C"
 
-// injectPanic panics if this thread called ashlar_inject_panic, to show that no panic leaves the library.
+// injectPanic panics if this thread called ashlar_inject_panic, so that tests can check that no panic leaves the
+// library.
 func injectPanic(c *C.ashlar_call) {
 	if c.inject != 0 {
 		c.inject = 0

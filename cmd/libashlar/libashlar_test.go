@@ -12,8 +12,8 @@ import (
 
 var forks = flag.Int("forks", 200, "children that TestLibrary makes by fork")
 
-// TestLibrary builds the library with simulated GPUs, and runs the tests of testdata/host.c against it, each in a process
-// of its own.
+// TestLibrary builds the library with simulated GPUs. It runs each test of testdata/host.c against the library, in a
+// separate process.
 func TestLibrary(t *testing.T) {
 	dir := t.TempDir()
 	library, host := filepath.Join(dir, "libashlar.so"), filepath.Join(dir, "host")

@@ -1,19 +1,19 @@
 //go:build libashlar
 
-// Command libashlar is the shared library by which programs that are not written in Go, such as PyTorch, allocate from
-// Ashlar. ashlar.h is its interface. It needs a C compiler, so it is built under a tag:
+// Command libashlar is a shared library with which programs that are not written in Go, such as PyTorch, allocate
+// memory from Ashlar. Its interface is ashlar.h. Building it takes a C compiler and a build tag:
 //
 //	go build -tags libashlar -buildmode=c-shared -o libashlar.so ./cmd/libashlar
 //
-// Under the tag fakecuda as well it has two small simulated GPUs in place of NVIDIA's driver, for tests without one.
+// With the tag fakecuda too, it contains two small simulated GPUs in place of NVIDIA's driver, for tests without a GPU.
 package main
 
 // # Structure
 //
-// Callers see the functions of guard.c. Each looks whether Go may be entered at all: not in a child made by fork, whose
-// Go runtime has lost its threads, and not once the process ends. Then it calls its counterpart in exports.go, which
-// turns C's arguments into Go's and errors into statuses. The work is done by internal/dropin.
+// Callers use the functions of guard.c. Each first checks that Go may be entered: not in a child made by fork, whose Go
+// runtime has lost its threads, and not once the process is ending. Then it calls its counterpart in exports.go, which
+// converts C's arguments to Go's and errors to statuses. internal/dropin does the work.
 //
-// The thread's CUDA context is put back by driver/cuda, around every batch of driver calls.
+// driver/cuda restores the thread's CUDA context after every batch of driver calls.
 
 func main() {} // required by buildmode=c-shared, and never called

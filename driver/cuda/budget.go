@@ -21,7 +21,7 @@ type budget struct {
 	used int64
 }
 
-// take counts size bytes as allocated. It returns false if fewer are left.
+// take counts size bytes as allocated. It reports whether the budget had room for them.
 func (b *budget) take(size int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,44 +11,45 @@ import (
 	"github.com/ashlar-go/ashlar/internal/order"
 )
 
-// A capture is a recording of work on streams that goes on or has ended. A stream's capture is nil or one that goes on;
-// marks remember the one in which they were taken, since their events are done at no time while it lasts.
+// A capture is a recording of work on streams, active or ended. A stream's capture is nil or active. A mark remembers
+// the capture in which it was taken, since its event cannot be reached while that capture is active.
 type capture struct {
-	origin *stream // which began it; nil if other code did
+	origin *stream // the stream that began it; nil if other code began it
 	ended  atomic.Bool
 
-	mu       sync.Mutex // after a stream's; held while the capture ends, and while a mark is taken in it: it is in it or not
+	mu       sync.Mutex // locked after a stream's; held while the capture ends and while a mark is taken in it
 	branches map[*stream]*order.Branch
 	order    order.Capture
 
-	// Of a capture that other code began on a stream of theirs, which libcuda must be asked about.
+	// For a capture that other code began on its own stream: libcuda is asked whether it is active.
 	handle cu.Stream
 	id     uint64
 }
 
-// A capture of ours knows by itself which of its work comes before which, for Graphs.Ordered: all work and all waits come
-// through here. Waits of other code on shared streams do not; so the answer is no at times when it could be yes. libcuda
-// would tell the nodes of the graph and their dependencies, but a graph must not be looked at while another thread uses it
-// (CUDA Driver API, "Graph object thread safety"), and here other goroutines may be capturing into it.
+// For Graphs.Ordered, a capture that this package began records the order of its own work: all work and all waits pass
+// through here. Waits that other code queues on shared streams do not, so Ordered may answer no where yes would be
+// true. libcuda could list the graph's nodes and their dependencies, but a graph must not be read while another thread
+// uses it (CUDA Driver API, "Graph object thread safety"), and other goroutines may be capturing into it.
 
-// startCapture notes that a capture began on s. Before is what cover returned. Between begin and end. Marks before it are
-// not in it.
+// startCapture notes that a capture began on s; before is the tick that cover returned. Earlier marks are not part of
+// the capture. Called between begin and end.
 func (s *stream) startCapture(before uint64) {
 	c := &capture{origin: s, branches: map[*stream]*order.Branch{}}
 	c.draw(s, before)
 	s.work++
 }
 
-// draw makes s part of c, with c.mu held or c new. Between begin and end of s.
+// draw makes s part of c. The caller holds c.mu, or c is new. Called between begin and end of s.
 func (c *capture) draw(s *stream, before uint64) {
 	s.capture, s.branch = c, c.order.Draw(before)
 	c.branches[s] = s.branch
 }
 
-// cover makes sure that all ordinary work of s is behind a mark, and returns its tick. Between begin and end.
+// cover takes a mark after all uncaptured work of s, unless there is one, and returns its tick. Called between begin
+// and end.
 //
-// If other code has drawn s into a capture, what was queued before that is behind no event: the mark is taken in that
-// capture, and not reached before it ends.
+// If other code has drawn s into a capture, no event follows the work queued before. The mark is then taken in that
+// capture, and not reached before the capture ends.
 func (s *stream) cover(call string) (tick uint64, err error) {
 	if s.dirty || s.shared {
 		m, err := s.mark(call)
@@ -60,7 +61,8 @@ func (s *stream) cover(call string) (tick uint64, err error) {
 	return s.covered, nil
 }
 
-// join notes that s was drawn into c, unless c has ended since. Before is what cover returned. Between begin and end of s.
+// join notes that s was drawn into c, unless c has ended since; before is the tick that cover returned. Called between
+// begin and end of s.
 func (c *capture) join(s *stream, before uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,10 +72,10 @@ func (c *capture) join(s *stream, before uint64) {
 	c.draw(s, before)
 }
 
-// inCapture reports whether s is part of a capture of ours that goes on. Between begin and end.
+// inCapture reports whether s is part of an active capture that this package began. Called between begin and end.
 func (s *stream) inCapture() bool { return s.capture != nil && !s.capture.ended.Load() }
 
-// queued counts a piece of work that was just queued, or captured. Between begin and end.
+// queued counts a piece of work that was just queued or captured. Called between begin and end.
 func (s *stream) queued() {
 	s.work++
 	if s.inCapture() {
@@ -83,7 +85,7 @@ func (s *stream) queued() {
 	}
 }
 
-// waited counts a wait for a tick of o that was just queued, or captured. Between begin and end.
+// waited counts a wait for a tick of o that was just queued or captured. Called between begin and end.
 func (s *stream) waited(o *stream, tick uint64) {
 	s.work++
 	if !s.inCapture() {
@@ -97,17 +99,17 @@ func (s *stream) waited(o *stream, tick uint64) {
 	}
 }
 
-// noteMark notes that the last mark was taken in the capture. Its mu is held. Between begin and end.
+// noteMark notes that the last mark was taken in the capture. The caller holds the capture's mu. Called between begin
+// and end.
 func (s *stream) noteMark() {
 	if s.shared {
-		s.branch.Work() // other code may have captured some
+		s.branch.Work() // other code may have captured work
 	}
 	s.branch.Mark(s.marks.last)
 }
 
-// follows reports whether, in the capture that s is part of, what s captures next comes after what was captured on o up to
-// a tick. What was queued on o before that is not captured: it is behind the tick that is returned. Between begin and end
-// of s.
+// follows reports whether the next work that s captures comes after all work that o captured up to a tick. Before is
+// the tick that covers the work queued on o before o joined the capture. Called between begin and end of s.
 func (s *stream) follows(o *stream, tick uint64) (before uint64, ok bool) {
 	if !s.inCapture() {
 		return 0, false
@@ -121,8 +123,9 @@ func (s *stream) follows(o *stream, tick uint64) (before uint64, ok bool) {
 	return from.Before, s.branch.Ordered(from, tick)
 }
 
-// finish notes that the capture has ended: its streams are ordinary ones again. What was counted as captured while it ended,
-// and may not have been, is not joined. No stream's lock is held.
+// finish notes that the capture has ended, and its streams leave it. Work that was counted as captured while the
+// capture ended may have been queued instead: a branch with such work is not joined, and its stream counts as having
+// uncovered work. The caller holds no stream's lock.
 func (c *capture) finish() {
 	c.mu.Lock()
 	c.ended.Store(true)
@@ -139,7 +142,8 @@ func (c *capture) finish() {
 	}
 }
 
-// active says whether the capture goes on. It calls libcuda only for captures of other code. Between enter and leave.
+// active reports whether the capture is active. It calls libcuda only for captures of other code. Called between enter
+// and leave.
 func (c *capture) active(lib *cu.Lib) (bool, cu.Result) {
 	if c.id == 0 || c.ended.Load() {
 		return !c.ended.Load(), cu.Success
@@ -151,8 +155,8 @@ func (c *capture) active(lib *cu.Lib) (bool, cu.Result) {
 	return !c.ended.Load(), r
 }
 
-// captured returns the capture that work on s is part of now, or nil. Other code may capture on its streams without
-// telling us, so of those libcuda is asked. Between begin and end.
+// captured returns the capture that work on s is part of now, or nil. For a shared stream it asks libcuda, since other
+// code may have begun a capture there. Called between begin and end.
 func (s *stream) captured(call string) (*capture, error) {
 	if s.capture != nil {
 		return s.capture, nil
@@ -160,7 +164,8 @@ func (s *stream) captured(call string) (*capture, error) {
 	return s.foreignCapture(call)
 }
 
-// foreignCapture returns the capture that libcuda says s is part of now, or nil. Between enter and leave.
+// foreignCapture returns the capture that s is part of now according to libcuda, or nil. Called between enter and
+// leave.
 func (s *stream) foreignCapture(call string) (*capture, error) {
 	if !s.shared || s.handle <= cu.LegacyStream {
 		return nil, nil
@@ -175,7 +180,8 @@ func (s *stream) foreignCapture(call string) (*capture, error) {
 	return &capture{handle: s.handle, id: id}, nil
 }
 
-// refuseCapture fails if s captures: the caller would have to wait for work that is only recorded. Between begin and end.
+// refuseCapture fails if s captures: the caller would have to wait for work that is only recorded. Called between begin
+// and end.
 func (s *stream) refuseCapture(call string) error {
 	c, err := s.captured(call)
 	if err == nil && c != nil {

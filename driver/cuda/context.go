@@ -10,13 +10,13 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// CUDA's current context belongs to an OS thread, and a goroutine may move to another between any two calls. So every
-// batch of calls to libcuda stands between enter and leave, which lock the goroutine to its thread and make the context
-// current once. The thread may be another library's, which reads its current device from the current context: so the
-// context is pushed on the thread's stack of contexts, and popped on every path.
+// CUDA's current context belongs to an OS thread, and a goroutine may move to another thread between any two calls. So
+// every batch of calls to libcuda runs between enter and leave, which lock the goroutine to its thread and make the
+// context current once. The thread may belong to another library, which reads its current device from the current
+// context. So the context is pushed on the thread's stack of contexts, and popped on every path.
 
-// push locks the goroutine to its thread and makes the device's context current there, until pop. If it fails there is
-// nothing to pop.
+// push locks the goroutine to its thread and makes the device's context current there, until pop. If push fails, pop
+// must not be called.
 func (d *device) push() cu.Result {
 	runtime.LockOSThread()
 	r := d.lib.CtxPushCurrent(d.ctx)
@@ -26,8 +26,8 @@ func (d *device) push() cu.Result {
 	return r
 }
 
-// pop makes the context current that was so before push, or none. A call that fails is made again: it could not be
-// reported, and the thread would work on another device.
+// pop restores the context that was current before push, or none. If the call fails, pop tries once more: it cannot
+// report the error, and the thread would be left on the wrong device.
 func (d *device) pop() {
 	if _, r := d.lib.CtxPopCurrent(); r != cu.Success {
 		_, _ = d.lib.CtxPopCurrent()
@@ -35,8 +35,8 @@ func (d *device) pop() {
 	runtime.UnlockOSThread()
 }
 
-// enter starts a batch of calls: it fails if the device is closed or lost, and else the context is current until leave.
-// It holds Close off, so it must not be nested.
+// enter starts a batch of calls. The context is current until leave. It fails if the device is closed or lost. Close
+// waits for leave, so enter must not be nested.
 func (d *device) enter(call string) error {
 	d.life.RLock()
 	if d.closed {
@@ -54,14 +54,14 @@ func (d *device) enter(call string) error {
 	return nil
 }
 
-// leave ends what enter began.
+// leave ends the batch that enter started.
 func (d *device) leave() {
 	d.pop()
 	d.life.RUnlock()
 }
 
-// fail returns the error for a result of libcuda, nil for cu.Success. What is lost stays lost: the first cause is kept,
-// and every later call says it.
+// fail returns the error for a result of libcuda, nil for cu.Success. A lost device stays lost: fail keeps the first
+// cause, and every later call reports it.
 func (d *device) fail(call string, r cu.Result, format string, args ...any) error {
 	if r == cu.Success {
 		return nil
@@ -74,7 +74,7 @@ func (d *device) fail(call string, r cu.Result, format string, args ...any) erro
 	return e
 }
 
-// failure makes an error of a result.
+// failure returns an error for a result; what, if not "", says what was attempted.
 func failure(lib *cu.Lib, call string, r cu.Result, what string) *driver.Error {
 	text := lib.Describe(r)
 	if what != "" {
@@ -91,7 +91,7 @@ func invalidError(call, format string, args ...any) error {
 	return &driver.Error{Call: call, Code: driver.ErrInvalid, Detail: fmt.Sprintf(format, args...)}
 }
 
-// isClosed says whether Close was called.
+// isClosed reports whether Close was called.
 func (d *device) isClosed() bool {
 	d.life.RLock()
 	defer d.life.RUnlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// An openSet holds what was made on a device and is not closed. Its lock is a leaf.
+// An openSet holds the objects of one kind that were created on a device and are not closed. Its lock is a leaf.
 type openSet[T comparable] struct {
 	mu  sync.Mutex
 	all map[T]struct{}
@@ -29,7 +29,8 @@ func (s *openSet[T]) remove(x T) {
 	delete(s.all, x)
 }
 
-// destroyAll destroys what callers did not close. It returns the first failure. No other call runs.
+// destroyAll destroys the objects that callers did not close. It returns the first failure. It must not run
+// concurrently with other methods.
 func (s *openSet[T]) destroyAll(destroy func(T) cu.Result) cu.Result {
 	first := cu.Success
 	for x := range s.all {

@@ -11,34 +11,34 @@ import (
 	"github.com/ashlar-go/ashlar/internal/order"
 )
 
-// A stream is a CUstream and the marks taken on it.
+// A stream is a CUstream with the marks taken on it.
 type stream struct {
 	d      *device
 	id     driver.StreamID
 	handle cu.Stream
-	shared bool // others queue to the handle too: what we count is not all of its work, and it is not ours to end
+	shared bool // other code queues work to the handle too: work does not count that, and Close leaves the handle alone
 
-	ending sync.Mutex   // held by Close, which waits for the work; before mu
-	using  sync.RWMutex // read over what waits with the handle and without mu, taken with mu held and the stream not closed
+	ending sync.Mutex   // held by Close, which waits for the work; locked before mu
+	using  sync.RWMutex // read-locked by waits on the handle that do not hold mu; locked with mu held and closed false
 
 	mu      sync.Mutex // held over every call that queues work, so that ticks are in the order of the work
-	closing bool       // no work is taken any more
-	closed  bool       // and all is done
-	gone    bool       // closed, and nothing left of it: the number may be given again. device.streamsMu guards it
+	closing bool       // new work is refused
+	closed  bool       // and all work is done
+	gone    bool       // and its resources are freed: the ID may be reused. Guarded by device.streamsMu
 	work    uint64     // pieces of work queued or captured through this stream
 	marked  uint64     // how many of them the last tick covers
 
-	capture *capture      // that the stream is part of, or nil
-	branch  *order.Branch // of the capture; what others see of it, the capture's mu guards too
-	covered uint64        // the tick that all work queued outside of captures was behind, when cover looked last
-	dirty   bool          // some may have been queued since
+	capture *capture      // of which the stream is part, or nil
+	branch  *order.Branch // of the capture; the parts that other streams read are also guarded by the capture's mu
+	covered uint64        // the tick of the last cover: it follows all work queued outside captures until then
+	dirty   bool          // work may have been queued since
 
 	marks marks
 
 	streamExtras
 }
 
-// newStream returns a stream whose ticks go on from tick.
+// newStream returns a stream whose ticks continue from tick.
 func newStream(d *device, id driver.StreamID, handle cu.Stream, shared bool, tick uint64) *stream {
 	s := &stream{d: d, id: id, handle: handle, shared: shared, covered: tick}
 	s.marks.last = tick
@@ -46,8 +46,8 @@ func newStream(d *device, id driver.StreamID, handle cu.Stream, shared bool, tic
 	return s
 }
 
-// NewStream makes a stream, or takes a foreign one. The number of a closed stream is given again, and its ticks go on,
-// so that the marks of the closed one stay reached.
+// NewStream creates a stream, or adopts a foreign one. It reuses the ID of a closed stream and continues its ticks, so
+// that the marks of the closed stream stay reached.
 func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
 	const call = "NewStream"
 	if err := d.enter(call); err != nil {
@@ -79,8 +79,8 @@ func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
 	return s, nil
 }
 
-// checkForeign fails unless handle is a stream of this device's context, as far as libcuda can tell: it crashes on what
-// was never a stream.
+// checkForeign fails unless handle is a stream of this device's context. libcuda crashes if the handle was never a
+// stream's.
 func (d *device) checkForeign(call string, handle cu.Stream) error {
 	switch handle {
 	case cu.LegacyStream:
@@ -103,8 +103,8 @@ func (d *device) checkForeign(call string, handle cu.Stream) error {
 
 func (s *stream) ID() driver.StreamID { return s.id }
 
-// begin starts the queueing of work: the context is current and the stream's own until end. It fails if the stream, or
-// its device, is closed or being closed.
+// begin prepares for queueing work: until end, the context is current and the stream is locked. It fails if the stream,
+// or its device, is closed or being closed.
 func (s *stream) begin(call string) error {
 	err := s.beginOrder(call)
 	if err == nil && s.closing {
@@ -114,7 +114,7 @@ func (s *stream) begin(call string) error {
 	return err
 }
 
-// beginOrder is begin for what orders streams, which goes on while the stream is being closed.
+// beginOrder is begin for calls that order streams: they are permitted while the stream is being closed.
 func (s *stream) beginOrder(call string) error {
 	if err := s.d.enter(call); err != nil {
 		return err
@@ -127,14 +127,14 @@ func (s *stream) beginOrder(call string) error {
 	return nil
 }
 
-// end ends what begin began.
+// end undoes begin.
 func (s *stream) end() {
 	s.mu.Unlock()
 	s.d.leave()
 }
 
-// Close of the default stream does nothing. A foreign stream is waited for and left as it is. A stream that captures
-// cannot be closed, and one that cannot be waited for stays open.
+// Close waits for the stream's work and destroys the stream. It does not destroy a foreign stream. For the default
+// stream it is a no-op. It fails while the stream captures. If the wait fails, the stream stays open.
 func (s *stream) Close() error {
 	const call = "Stream.Close"
 	if s == s.d.zero {
@@ -162,23 +162,23 @@ func (s *stream) Close() error {
 	if err != nil {
 		return err
 	}
-	s.using.Lock() // no new use of the handle begins: this waits for those that have begun
+	s.using.Lock() // closed prevents new waits on the handle: this waits for those under way
 	defer s.using.Unlock()
 	if !s.shared {
 		err = s.d.fail(call, s.d.lib.StreamDestroy(s.handle), "stream %d", s.id)
 	}
 	s.d.streamsMu.Lock()
 	defer s.d.streamsMu.Unlock()
-	s.gone = err == nil // else the device's Close tries again
+	s.gone = err == nil // otherwise the device's Close tries again
 	return err
 }
 
-// finish waits for the work of a stream that takes no more, and for work it is made to wait for, and closes it.
-// s.mu is held, but not while waiting.
+// finish refuses new work, waits for all work and waits queued so far, and closes the stream. The caller holds s.mu,
+// which finish releases while it waits.
 func (s *stream) finish(call string) error {
 	s.closing = true
 	for {
-		work, tick := s.work, s.marks.last // a mark is more than the work that we know of where others queue some, too
+		work, tick := s.work, s.marks.last // on a shared stream, a new mark may follow work that is not counted
 		s.mu.Unlock()
 		r := s.d.lib.StreamSynchronize(s.handle)
 		s.mu.Lock()
@@ -196,8 +196,8 @@ func (s *stream) finish(call string) error {
 	return nil
 }
 
-// waitForAll waits for what is queued on the handle, which is not destroyed during the call. s.mu is held, and given
-// back.
+// waitForAll waits for all work queued on the handle, which is not destroyed during the call. The caller holds s.mu,
+// which waitForAll unlocks.
 func (s *stream) waitForAll() cu.Result {
 	s.using.RLock()
 	defer s.using.RUnlock()
@@ -205,7 +205,7 @@ func (s *stream) waitForAll() cu.Result {
 	return s.d.lib.StreamSynchronize(s.handle)
 }
 
-// isClosed says whether the stream is closed, by its own Close or the device's.
+// isClosed reports whether the stream is closed, by its own Close or the device's.
 func (s *stream) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package dropin is the Go side of cmd/libashlar: the memory of a process's GPUs for callers that are not written in
-// Go, such as PyTorch. It finds devices by number, streams by handle and blocks by address.
+// Package dropin is the Go side of cmd/libashlar. It allocates GPU memory for programs that are not written in Go, such
+// as PyTorch. They name devices by number, streams by handle and blocks by address.
 //
-// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are errors here, not panics:
-// a panic would end the foreign program.
+// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are reported as errors, not
+// as panics: a panic would end the foreign program.
 package dropin
 
 import (
@@ -19,7 +19,7 @@ import (
 
 // # Structure
 //
-//	Process  the devices and what the program has chosen (settings.go)
+//	Process  the devices and the program's settings (settings.go)
 //	gpu      an open device, with its streams by handle (gpu.go)
 //	mem/raw  the live blocks of all devices by address, and each device's allocator
 //	pins     blocks that are not freed yet because they are pinned (pin.go)
@@ -28,24 +28,24 @@ import (
 // ErrInvalid is matched by the errors for wrong arguments and settings.
 var ErrInvalid = errors.New("ashlar: invalid argument")
 
-// ErrUnknown is matched by the error for an address that is in no live block.
+// ErrUnknown is matched by the error for an address outside every live block.
 var ErrUnknown = errors.New("ashlar: the address is in no live block")
 
-// A Process is the memory of a process's GPUs.
+// A Process manages the memory of a process's GPUs.
 type Process struct {
 	open     func(ordinal int) (driver.Device, error)
 	settings settings
 	gpus     []gpu // by ordinal
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards observer
 	observer func(Event)
 
 	pins    pins
 	foreign externalUses
 }
 
-// New returns a Process with so many devices, which open opens at their first use. The error matches ErrInvalid and
-// names the wrong setting.
+// New returns a Process with the given number of devices and the settings in text (see settings). It calls open for
+// each device at its first use. The error matches ErrInvalid and names the wrong setting.
 func New(devices int, text string, open func(ordinal int) (driver.Device, error)) (*Process, error) {
 	s, err := parseSettings(text)
 	if err != nil {
@@ -62,8 +62,8 @@ func New(devices int, text string, open func(ordinal int) (driver.Device, error)
 	return p, nil
 }
 
-// Alloc returns the address of at least size bytes of a device's memory, for work queued from now on on the stream with
-// this handle. Size 0 gives 0. The error matches mem.ErrNoMemory if there is no room.
+// Alloc allocates at least size bytes of a device's memory and returns their address. Work queued later on the stream
+// with this handle may use them. For size 0, Alloc returns 0. The error matches mem.ErrNoMemory if there is no room.
 func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Pointer, err error) {
 	defer recovered(&err)
 	if size == 0 {
@@ -83,8 +83,8 @@ func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Poi
 	return raw.AllocOn(g.dev, s, int64(size))
 }
 
-// Free frees the block that starts at an address. Work queued on its streams may still use it. The error matches
-// ErrUnknown if no live block starts there.
+// Free frees the block that starts at an address. Work already queued on the block's streams may still use it. The
+// error matches ErrUnknown if no live block starts there.
 func (p *Process) Free(at driver.Pointer) (err error) {
 	defer recovered(&err)
 	if at == 0 || p.pins.keep(at) {
@@ -97,8 +97,8 @@ func (p *Process) Free(at driver.Pointer) (err error) {
 	return nil
 }
 
-// RecordStream says that work on a stream of the block's device uses the live block that an address lies in. An
-// external stream may be destroyed by its owner once the block is freed.
+// RecordStream notes that work on a stream of the block's device uses the live block that contains an address. If the
+// stream is external, its owner may destroy it once the block is freed.
 func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool) (err error) {
 	defer recovered(&err)
 	if at == 0 {
@@ -128,7 +128,7 @@ type Block struct {
 	Pins   int
 }
 
-// Block describes the live block that an address lies in. The error matches ErrUnknown if there is none.
+// Block describes the live block that contains an address. The error matches ErrUnknown if there is none.
 func (p *Process) Block(at driver.Pointer) (b Block, err error) {
 	defer recovered(&err)
 	l, g, err := p.holding(at)
@@ -138,8 +138,8 @@ func (p *Process) Block(at driver.Pointer) (b Block, err error) {
 	return Block{l.Ptr, l.Size, g.ordinal, p.pins.count(l.Ptr)}, nil
 }
 
-// Pin keeps the block that an address lies in at its address with its memory, also after its Free, until Unpin was
-// called as often.
+// Pin keeps the block that contains an address allocated and at that address, even after its Free. Each Pin must be
+// undone by one Unpin.
 func (p *Process) Pin(at driver.Pointer) (err error) {
 	defer recovered(&err)
 	l, _, err := p.holding(at)
@@ -149,7 +149,7 @@ func (p *Process) Pin(at driver.Pointer) (err error) {
 	return err
 }
 
-// Unpin takes one Pin back, and frees the block if that was the last and Free was called before.
+// Unpin undoes one Pin. If that was the last one and Free was called, Unpin frees the block.
 func (p *Process) Unpin(at driver.Pointer) (err error) {
 	defer recovered(&err)
 	l, _, err := p.holding(at)
@@ -166,7 +166,7 @@ func (p *Process) Unpin(at driver.Pointer) (err error) {
 	return nil
 }
 
-// EnablePeer lets work on a device use the memory of another, allocated before and later.
+// EnablePeer lets work on one device use the memory of another, whenever that is allocated.
 func (p *Process) EnablePeer(ordinal, peer int) (err error) {
 	defer recovered(&err)
 	g, err := p.gpu(ordinal)
@@ -180,7 +180,7 @@ func (p *Process) EnablePeer(ordinal, peer int) (err error) {
 	return raw.EnablePeer(g.dev, o.dev)
 }
 
-// Close frees everything and closes the devices. The caller uses neither the Process nor its blocks any more.
+// Close frees all memory and closes the devices. The Process and its blocks must not be used afterwards.
 func (p *Process) Close() error {
 	var errs []error
 	for i := range p.gpus {
@@ -189,7 +189,7 @@ func (p *Process) Close() error {
 	return errors.Join(errs...)
 }
 
-// gpu returns an open device.
+// gpu returns a device, and opens it if necessary.
 func (p *Process) gpu(ordinal int) (*gpu, error) {
 	if uint(ordinal) >= uint(len(p.gpus)) {
 		return nil, fmt.Errorf("%w: device %d of %d", ErrInvalid, ordinal, len(p.gpus))
@@ -203,7 +203,7 @@ func (p *Process) gpu(ordinal int) (*gpu, error) {
 	return g, nil
 }
 
-// holding finds the live block that an address lies in, and its device.
+// holding finds the live block that contains an address, and its device.
 func (p *Process) holding(at driver.Pointer) (raw.LiveBlock, *gpu, error) {
 	l, ok := raw.CurrentBlocks().Holding(at)
 	if !ok {
@@ -217,7 +217,7 @@ func (p *Process) holding(at driver.Pointer) (raw.LiveBlock, *gpu, error) {
 	return l, nil, ErrUnknown
 }
 
-// recovered turns a panic into an error. Deferred by every exported method.
+// recovered turns a panic into an error. Every exported method except Close defers it.
 func recovered(err *error) {
 	if bug := recover(); bug != nil {
 		*err = fmt.Errorf("ashlar: %v\n%s", bug, debug.Stack())

@@ -8,11 +8,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// externalUses are the blocks that external streams use. Allocators keep the streams of freed blocks and ask them later
-// how far they are; an external stream may be gone by then. So at the free of such a block, a stream of ours waits for
-// the external one, and stands for it from then on.
+// externalUses are the blocks that external streams use. An allocator keeps the streams of a freed block and queries
+// their progress later, when an external stream may have been destroyed. So when such a block is freed, a proxy stream
+// that Ashlar owns waits for the external stream, and the allocator gets the proxy in its place.
 type externalUses struct {
-	any atomic.Int64 // blocks, so that Free of a program that uses no such streams takes no lock
+	any atomic.Int64 // number of such blocks; while it is 0, Free takes no lock
 
 	mu      sync.Mutex
 	streams map[driver.Pointer][]uintptr // handles
@@ -32,7 +32,8 @@ func (x *externalUses) add(at driver.Pointer, handle uintptr) {
 	x.any.Store(int64(len(x.streams)))
 }
 
-// take returns the streams that the block's free has to wait for, besides those that its allocator knows.
+// take removes the external uses of a block that is being freed. It returns the streams that its allocator must wait
+// for besides those that it knows.
 func (x *externalUses) take(p *Process, at driver.Pointer) []driver.Stream {
 	if x.any.Load() == 0 {
 		return nil
@@ -56,11 +57,12 @@ func (x *externalUses) take(p *Process, at driver.Pointer) []driver.Stream {
 	return used
 }
 
-// proxy makes a stream of ours wait for the work of an external stream, and returns it.
+// proxy makes the device's proxy stream wait for the work of an external stream. It returns the stream that the
+// allocator must wait for, if any.
 func (x *externalUses) proxy(g *gpu, handle uintptr) []driver.Stream {
 	external, err := g.stream(handle)
 	if err != nil {
-		return nil // the handle is no stream of the device any more, so its work is done
+		return nil // the stream was destroyed, so its work is done
 	}
 	stand, ok := x.proxies[g.dev]
 	if !ok {
@@ -76,7 +78,7 @@ func (x *externalUses) proxy(g *gpu, handle uintptr) []driver.Stream {
 	if err == nil {
 		err = stand.WaitFor(external, m)
 	}
-	if err != nil { // it captures, say: the allocator waits for it as for any other
+	if err != nil { // for example, it captures: the allocator waits for it as for any other stream
 		return []driver.Stream{external}
 	}
 	return []driver.Stream{stand}

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// A gpu is a device, opened at its first use. A process that sees many devices pays for a context on those it uses.
+// A gpu is a device, opened at its first use, so that a process has CUDA contexts only on the devices that it uses.
 type gpu struct {
 	process *Process
 	ordinal int
@@ -22,11 +22,11 @@ type gpu struct {
 	dev   driver.Device
 	alloc mem.Allocator
 
-	mu      sync.Mutex                // held while the device is opened, or a stream is added
-	streams atomic.Pointer[[]foreign] // replaced, never changed
+	mu      sync.Mutex                // held while the device is opened or closed, and while a stream is added
+	streams atomic.Pointer[[]foreign] // replaced, never modified
 }
 
-// A foreign is a stream of the program's and its handle.
+// A foreign is a stream of the program, with its handle.
 type foreign struct {
 	handle uintptr
 	stream driver.Stream
@@ -38,7 +38,7 @@ const (
 	perThreadStream = 2
 )
 
-// start opens the device and its allocator. An attempt that fails is repeated by the next call.
+// start opens the device and its allocator. After a failure, the next call tries again.
 func (g *gpu) start() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +101,8 @@ func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
 	return s, nil
 }
 
-// handleOf returns the handle of the stream with an ID, 0 for the default stream and for streams of Ashlar's own.
+// handleOf returns the handle of the stream with an ID. It returns 0 for the default stream and for Ashlar's own
+// streams.
 func (g *gpu) handleOf(id driver.StreamID) uintptr {
 	for _, f := range *g.streams.Load() {
 		if f.stream.ID() == id {
@@ -111,7 +112,7 @@ func (g *gpu) handleOf(id driver.StreamID) uintptr {
 	return 0
 }
 
-// setLimit bounds what the allocator reserves.
+// setLimit limits the bytes that the allocator reserves; 0 is no limit.
 func (g *gpu) setLimit(bytes int64) error {
 	switch a := g.alloc.(type) {
 	case interface{ SetLimit(int64) error }:
@@ -125,7 +126,7 @@ func (g *gpu) setLimit(bytes int64) error {
 	return fmt.Errorf("ashlar: the backend %s has no limit: %w", g.process.settings.backend, driver.ErrUnsupported)
 }
 
-// release closes what start opened.
+// release closes the allocator and the device.
 func (g *gpu) release() error {
 	raw.SetCurrent(g.dev, nil)
 	var err error

@@ -9,13 +9,13 @@ import (
 
 // pins are the pinned blocks. The zero value has none.
 type pins struct {
-	any atomic.Int64 // how many, so that Free of a program that pins nothing takes no lock
+	any atomic.Int64 // number of pinned blocks; while it is 0, Free takes no lock
 
 	mu     sync.Mutex
 	blocks map[driver.Pointer]pin
 }
 
-// A pin is a pinned block.
+// A pin describes a pinned block.
 type pin struct {
 	count int
 	freed bool // Free was called: the last Unpin frees it
@@ -33,7 +33,7 @@ func (x *pins) add(at driver.Pointer) {
 	x.any.Store(int64(len(x.blocks)))
 }
 
-// keep reports whether the block is pinned, and notes that it was freed.
+// keep reports whether the block is pinned. If so, it notes that Free was called.
 func (x *pins) keep(at driver.Pointer) bool {
 	if x.any.Load() == 0 {
 		return false
@@ -48,7 +48,7 @@ func (x *pins) keep(at driver.Pointer) bool {
 	return ok
 }
 
-// remove takes one pin back. It reports whether the block is to be freed now, and false for ok if it is not pinned.
+// remove undoes one pin. It reports whether the block must be freed now; ok is false if the block is not pinned.
 func (x *pins) remove(at driver.Pointer) (free, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// SetLimit bounds the memory that a device's allocator reserves; 0 is no limit. It opens no device.
+// SetLimit limits the bytes that a device's allocator reserves; 0 is no limit. It does not open the device: the limit
+// of an unused device takes effect at its first use.
 func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
 	defer recovered(&err)
 	if uint(ordinal) >= uint(len(p.gpus)) || bytes < 0 {
@@ -28,7 +29,7 @@ func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
 	return nil
 }
 
-// EmptyCache returns memory that is not in use to the driver, of one device or, if ordinal is -1, of all that were
+// EmptyCache returns a device's unused memory to the driver. If ordinal is -1, it does so for all devices that were
 // used.
 func (p *Process) EmptyCache(ordinal int) (err error) {
 	defer recovered(&err)
@@ -55,7 +56,8 @@ func (g *gpu) emptyCache() error {
 	return nil
 }
 
-// CacheInfo returns the bytes that are cached and free, and the largest request that the device could serve.
+// CacheInfo returns the bytes that are cached and free, and the size of the largest request that the device could
+// serve.
 func (p *Process) CacheInfo(ordinal int) (cached, largest int64, err error) {
 	defer recovered(&err)
 	g, err := p.gpu(ordinal)
@@ -69,10 +71,10 @@ func (p *Process) CacheInfo(ordinal int) (cached, largest int64, err error) {
 type Stats struct {
 	mem.Stats
 	Limit  int64 // of reserved bytes; 0 is none
-	Stalls int64 // times that an allocation waited for the device; -1 if the backend does not count them
+	Stalls int64 // how many allocations waited for the device; -1 if the backend does not count them
 }
 
-// Stats returns the statistics of a device. Those of a device that was not used are zero.
+// Stats returns the statistics of a device. They are zero if the device was not used.
 func (p *Process) Stats(ordinal int) (s Stats, err error) {
 	defer recovered(&err)
 	g, err := p.used(ordinal)
@@ -107,7 +109,7 @@ func (p *Process) ResetAccumulatedStats(ordinal int) (err error) {
 	return raw.ResetAccumulatedStats(g.dev)
 }
 
-// A Segment is a range of addresses with memory behind it.
+// A Segment is a range of addresses that is backed by memory.
 type Segment struct {
 	mem.SegmentInfo
 	Handle uintptr // of its stream
@@ -127,15 +129,15 @@ func (p *Process) Snapshot(ordinal int) (all []Segment, err error) {
 	return all, err
 }
 
-// An Event is one thing that the allocator of a device did.
+// An Event is one action of a device's allocator.
 type Event struct {
 	mem.Event
 	Device int     // ordinal
 	Handle uintptr // of its stream
 }
 
-// Observe reports every event of all devices to fn from now on; nil ends it. The allocator is locked while fn runs, on
-// the thread that caused the event: fn must not call the Process.
+// Observe calls fn for every later event of all devices, in place of the previous function; nil stops reporting. fn
+// runs on the thread that caused the event, with the allocator locked: it must not call the Process.
 func (p *Process) Observe(fn func(Event)) (err error) {
 	defer recovered(&err)
 	p.mu.Lock()
@@ -150,7 +152,7 @@ func (p *Process) Observe(fn func(Event)) (err error) {
 	return errors.Join(errs...)
 }
 
-// observe tells the allocator who observes it.
+// observe passes the process's observer to the allocator.
 func (g *gpu) observe() error {
 	g.process.mu.Lock()
 	fn := g.process.observer
@@ -170,7 +172,7 @@ func (g *gpu) observe() error {
 	return nil
 }
 
-// used returns an open device, and nil without an error for one that was not used.
+// used returns a device if it is open. For a device that was not used, it returns nil without an error.
 func (p *Process) used(ordinal int) (*gpu, error) {
 	if uint(ordinal) < uint(len(p.gpus)) && !p.gpus[ordinal].ready.Load() {
 		return nil, nil

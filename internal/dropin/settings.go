@@ -13,18 +13,18 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// settings are what the program that uses the library has chosen, in the syntax of PYTORCH_ALLOC_CONF:
+// settings are the choices of the program that uses the library. Their text has the syntax of PYTORCH_ALLOC_CONF:
 //
 //	backend:paged,limit:18GiB,spare:1GiB
 type settings struct {
-	backend string // a name for mem.Open
+	backend string // the allocator's name, for mem.Open
 	text    string // the backend's own settings, in its own syntax
-	limit   int64  // bytes of each device; 0 is none
+	limit   int64  // bytes per device; 0 is none
 }
 
 // A backend is an allocator that settings may name.
 type backend struct {
-	assign string // between a key and its value: PyTorch's syntax for mem/caching, Ashlar's for the others
+	assign string // separates a key from its value: PyTorch's syntax for mem/caching, Ashlar's for the others
 	check  func(settings string) error
 }
 
@@ -35,7 +35,7 @@ var backends = map[string]backend{
 	"arena":   {"=", func(text string) error { _, err := arena.ParseConfig(text); return err }},
 }
 
-// parseSettings reads settings. All keys but backend and limit are the backend's.
+// parseSettings parses settings. All keys except backend and limit belong to the backend.
 func parseSettings(text string) (settings, error) {
 	s := settings{backend: "paged"}
 	text = strings.TrimSuffix(strings.TrimSpace(text), ",")

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// The limit is the lower of Config.Limit and the memory fraction. When it is lowered at run time, more memory may exist
-// than it allows. Until enough of it is freed, nothing is created, no block makes further pages be in use beyond the
-// limit, and each free drops idle pages.
+// The limit is the lower of Config.Limit and the memory fraction. When it is lowered at run time, more pages may exist
+// than it allows. Until enough pages are freed, no page is created, requests do not bring more pages into use than the
+// limit allows, and each free drops idle pages.
 
 const noLimit = math.MaxInt64 // granules
 
@@ -30,11 +30,13 @@ func (a *Allocator) setLimit(bytes int64, fraction float64) {
 	}
 }
 
-// SetLimit replaces Config.Limit; 0 is no limit. Live blocks stay, even those beyond a lower limit: idle memory beyond
-// it is freed, after the work queued on that is done, but for memory that a capturing stream used. Then requests beyond
-// the limit fail until enough blocks are freed. The automatic size of pages (Config.Page) follows the limit; pages that
-// exist keep their size. The error is for a value that Config.Limit does not take, and nothing has changed, or the
-// driver's, and the limit holds. SetLimit is safe for concurrent use.
+// SetLimit replaces Config.Limit, in bytes; 0 is no limit. Live blocks stay, even beyond a lower limit. Idle pages
+// beyond it are freed once the work queued on them is done, except pages that a capturing stream used. Requests beyond
+// the limit fail until enough blocks are freed. The automatic page size (Config.Page) follows the limit; existing pages
+// keep their size.
+//
+// SetLimit returns an error and changes nothing if Config.Limit does not permit the value. It also returns the driver's
+// error if freeing pages fails; then the new limit is in force. SetLimit is safe for concurrent use.
 func (a *Allocator) SetLimit(bytes int64) error {
 	if bytes < 0 || bytes > 0 && bytes < a.granule {
 		return fmt.Errorf("paged: SetLimit: limit is %s: want 0 for none, or at least the device's granularity, %s",
@@ -45,15 +47,15 @@ func (a *Allocator) SetLimit(bytes int64) error {
 	return a.applyLimit(bytes, a.fraction)
 }
 
-// MemoryFraction returns the part of the device's memory that may be reserved, in [0, 1]; 1 is no limit.
+// MemoryFraction returns the fraction of the device's memory that may be reserved, in [0, 1]; 1 is no limit.
 func (a *Allocator) MemoryFraction() float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.fraction
 }
 
-// SetMemoryFraction limits the reserved memory to a part of the device's memory, in [0, 1], beside Config.Limit. It
-// takes effect as SetLimit does.
+// SetMemoryFraction limits the reserved memory to a fraction of the device's memory, in [0, 1]; 1 is no limit. The
+// lower of this and Config.Limit holds. It takes effect and fails as SetLimit does, and is safe for concurrent use.
 func (a *Allocator) SetMemoryFraction(fraction float64) error {
 	if !(fraction >= 0 && fraction <= 1) {
 		return fmt.Errorf("paged: memory fraction %v: want it in [0, 1]", fraction)
@@ -82,8 +84,8 @@ func (a *Allocator) applyLimit(bytes int64, fraction float64) error {
 	return nil
 }
 
-// Limit returns the largest number of bytes that may be reserved, by Config.Limit and the memory fraction, in whole
-// granules; 0 is no limit. (If the fraction allows nothing, Limit returns 1.)
+// Limit returns the largest number of bytes that Config.Limit and the memory fraction permit to be reserved, in whole
+// granules; 0 is no limit. If they permit nothing, Limit returns 1.
 func (a *Allocator) Limit() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +100,7 @@ func (a *Allocator) allowed() int64 {
 	return max(a.limit*a.granule, 1)
 }
 
-// higherLimit names the settings under which so many granules may be created.
+// higherLimit names the settings that would permit this many granules.
 func (a *Allocator) higherLimit(granules int64) string {
 	var settings []string
 	bytes, total := granules*a.granule, a.dev.Info().TotalMemory
@@ -114,8 +116,9 @@ func (a *Allocator) higherLimit(granules int64) string {
 // limited reports whether there is a limit.
 func (a *Allocator) limited() bool { return a.limit != noLimit }
 
-// CacheInfo returns the bytes of idle pages, which EmptyCache would free, and how large a request they could serve: all
-// of them, at any address, as far as the limit allows. It empties the processor caches, and takes no snapshot.
+// CacheInfo returns the bytes of idle pages, which EmptyCache would free, and the largest request that they could
+// serve. One request can use all idle pages, wherever they are, within the limit. CacheInfo empties the per-processor
+// caches. It takes no snapshot.
 func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,8 +127,8 @@ func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 	return idle, min(idle, a.room())
 }
 
-// LargestRequest returns the size of the largest request that can be served while the device has so many bytes free:
-// from idle pages and new ones, as far as the limit allows. A capture may leave less.
+// LargestRequest returns the size in bytes of the largest request that can be served, from idle pages and new ones and
+// within the limit, if the device has this many bytes free. During a capture the largest request may be smaller.
 func (a *Allocator) LargestRequest(free int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,5 +136,5 @@ func (a *Allocator) LargestRequest(free int64) int64 {
 	return min((a.created-a.used+max(free, 0)/a.granule)*a.granule, a.room())
 }
 
-// room is the bytes that may come into use.
+// room returns how many more bytes may be in use under the limit.
 func (a *Allocator) room() int64 { return max(0, a.maxGranules-a.used) * a.granule }
