@@ -28,7 +28,7 @@ const (
 	memoryDevice = 2
 )
 
-// pointerAttributes says all that there is to say of an address: nil if it is not known.
+// pointerAttributes returns all attributes of an address, nil if no memory is known there.
 func (c *call) pointerAttributes(p uint64) map[uint32]uint64 {
 	if h := c.hostAt(p); h != nil {
 		return map[uint32]uint64{
@@ -71,7 +71,7 @@ func (c *call) pointerAttributes(p uint64) map[uint32]uint64 {
 	return v
 }
 
-// attributeSize is how many bytes an attribute takes, or 0 if there is none of that number.
+// attributeSize returns the size of an attribute in bytes, or 0 for an unknown attribute.
 func attributeSize(attribute uint32) int {
 	switch attribute {
 	case attrMemoryType, attrManaged, attrOrdinal, attrLegacyIPC, attrMapped:

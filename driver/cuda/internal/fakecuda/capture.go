@@ -6,9 +6,9 @@ import "maps"
 
 // A capture is work that streams record instead of queueing it, from cuStreamBeginCapture to cuStreamEndCapture.
 //
-// Each stream in it knows how much of each stream's captured work comes before what it records next (stream.seen), and
-// an event recorded in it keeps a copy. So a wait draws a stream in, and at the end the origin must have seen
-// everything.
+// Each stream in it knows how much of each stream's captured work comes before the work that it captures next
+// (stream.seen). An event recorded in the capture keeps a copy. A wait for the event makes a stream part of the capture
+// and merges the copy. When the capture ends, its origin must have seen everything.
 type capture struct {
 	id      uint64
 	origin  *stream
@@ -20,7 +20,7 @@ type capture struct {
 	open    bool
 }
 
-// A forking is a place in a capture that an event stands for.
+// A forking is the position in a capture at which an event was recorded.
 type forking struct {
 	capture *capture
 	seen    map[*stream]int
@@ -49,7 +49,7 @@ type node struct {
 	run  func() Result
 }
 
-// submit queues work on a stream or captures it. The work is nil if it was captured.
+// submit queues work on a stream or captures it. It returns nil work if it captured it.
 func (c *call) submit(s *stream, kind nodeKind, cost int64, run func() Result) (*work, Result) {
 	if s.capture == nil {
 		if r := c.implicit(s); r != Success {
@@ -80,8 +80,8 @@ func (c *call) implicit(s *stream) Result {
 	return r
 }
 
-// guarded refuses calls that might disturb a capture, as the modes of the captures and of the thread have it, and
-// breaks the captures that they would disturb.
+// guarded refuses calls that the modes of the captures and of the thread forbid during a capture. It breaks the
+// captures that such a call would disturb.
 func (c *call) guarded() Result {
 	r := Success
 	for _, x := range c.captures {
@@ -104,7 +104,7 @@ func (x *capture) join(s *stream, seen map[*stream]int) {
 	x.streams = append(x.streams, s)
 }
 
-// join makes a stream wait for an event where either is in a capture.
+// join makes a stream wait for an event, if the stream or the event is in a capture.
 func (c *call) join(s *stream, e *event) Result {
 	f := e.captured
 	switch {
@@ -144,7 +144,7 @@ func (c *call) streamBeginCapture(h uint64, mode uint32) Result {
 		return IllegalState
 	}
 	x := &capture{id: c.newHandle(nil), origin: s, mode: mode, tid: c.tid, open: true}
-	delete(c.handles, x.id) // the number is all that is wanted
+	delete(c.handles, x.id) // only the unique number is needed
 	x.join(s, map[*stream]int{})
 	c.captures = append(c.captures, x)
 	return Success
@@ -182,7 +182,7 @@ func (c *call) streamEndCapture(h uint64, graphHandle *uint64) Result {
 	return Success
 }
 
-// endCapture makes ordinary streams of those that captured.
+// endCapture ends a capture: its streams queue work again.
 func (m *Machine) endCapture(x *capture) {
 	m.captures = remove(m.captures, x)
 	x.open = false
@@ -198,7 +198,8 @@ const (
 	captureBroken
 )
 
-// captureStatus says what a stream does. Asking the legacy default stream breaks what blocking streams capture.
+// captureStatus returns the state of a stream. A query of the legacy default stream breaks the captures of blocking
+// streams.
 func (c *call) captureStatus(h uint64) (*stream, uint32, Result) {
 	s, r := c.stream(h)
 	if r == Success {
@@ -226,7 +227,7 @@ func (c *call) streamGetCaptureInfo(h uint64, status *uint32, id, graphHandle *u
 	if r != Success {
 		return r
 	}
-	if graphHandle != nil || deps != nil || n != nil { // what a capture holds before its end is not shown
+	if graphHandle != nil || deps != nil || n != nil { // the graph of an unfinished capture is not supported
 		return NotSupported
 	}
 	if id != nil && v == captureActive {

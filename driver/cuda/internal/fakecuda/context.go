@@ -14,7 +14,7 @@ func (m *Machine) context(h uint64) (*primary, Result) {
 	return p, Success
 }
 
-// ctxSetCurrent replaces the current context; with none it goes back to the one before, as cuCtxPopCurrent.
+// ctxSetCurrent replaces the current context. For none it pops the current context, as cuCtxPopCurrent does.
 func (c *call) ctxSetCurrent(h uint64) Result {
 	if h == 0 {
 		c.thread.pop()
@@ -27,7 +27,7 @@ func (c *call) ctxSetCurrent(h uint64) Result {
 	return r
 }
 
-// pop takes the current context off the thread.
+// pop removes the current context from the thread's stack.
 func (t *thread) pop() {
 	if n := len(t.contexts); n > 1 {
 		t.contexts = t.contexts[:n-1]

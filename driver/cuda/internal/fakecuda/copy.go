@@ -4,18 +4,18 @@ package fakecuda
 
 import "slices"
 
-// What the host may be asked to copy at once, before an asynchronous copy from ordinary memory returns.
+// Up to this many bytes of ordinary memory are read before an asynchronous copy from it returns.
 const stagedMost = 64 << 10
 
-// A side is where a copy reads or writes.
+// A side is the source or the destination of a copy.
 type side struct {
 	at     uint64
-	device bool // memory of a device
-	pinned bool // page-locked host memory; otherwise, on the host, ordinary memory
+	device bool // device memory; otherwise host memory
+	pinned bool // page-locked host memory
 	staged []byte
 }
 
-// side says what kind of memory [at, at+n) is.
+// side returns the kind of memory at [at, at+n).
 func (c *call) side(at uint64, n int64) (side, Result) {
 	s := side{at: at}
 	switch {
@@ -45,7 +45,7 @@ func (m *Machine) viewSide(p *primary, s side, n int64, how access) ([]byte, Res
 	return bytesAt(s.at, n), Success
 }
 
-// The kinds of memory that a call takes.
+// The kinds of memory that a call accepts.
 type wants int
 
 const (
@@ -55,8 +55,8 @@ const (
 
 func (w wants) accepts(s side) bool { return s.device == (w == onDevice) }
 
-// copy queues a copy, and waits for it where host memory is not page-locked: the source has been read and the
-// destination written when it returns. Up to 64 KiB of ordinary memory are read at once and the copy is left to itself.
+// copy queues a copy. If host memory is not page-locked, it waits until the source has been read or the destination
+// written. But it reads up to 64 KiB of ordinary memory at once, and returns before the copy is done.
 func (c *call) copy(dst, src uint64, size uint64, s *stream, to, from wants) (*work, Result) {
 	n := int64(size)
 	switch {
@@ -96,7 +96,7 @@ func (c *call) copy(dst, src uint64, size uint64, s *stream, to, from wants) (*w
 	return w, r
 }
 
-// mover does a copy in a context.
+// mover returns the work of a copy in a context.
 func (c *call) mover(d, f side, n int64) func() Result {
 	m, p, way := c.Machine, c.ctx, c.way
 	return func() Result {
@@ -162,7 +162,7 @@ func (c *call) memcpyPeerAsync(dst, dstContext, src, srcContext, size, h uint64)
 			return InvalidContext
 		}
 	}
-	// The way is chosen now, and must still be open when the work is done. Otherwise the host stages the copy.
+	// The path is chosen now. A peer path must still be enabled when the work runs. Without one, the host stages the copy.
 	for _, w := range []peerWay{{ends[0], ends[1]}, {ends[1], ends[0]}} {
 		if w.user.peers[w.owner] {
 			c.way = &w
@@ -176,7 +176,7 @@ func (c *call) memcpyPeerAsync(dst, dstContext, src, srcContext, size, h uint64)
 // A peerWay is the access of one context to the memory of another.
 type peerWay struct{ user, owner *primary }
 
-// deviceOf is the device whose memory is at a known address.
+// deviceOf returns the device whose memory is at a known address.
 func (m *Machine) deviceOf(p uint64) *device {
 	r := m.find(p)
 	if r.block != nil {

@@ -12,21 +12,22 @@ import (
 type device struct {
 	ordinal    int
 	fd         int   // the memory: a sparse memfd
-	top        int64 // bytes of fd given out so far; none is given out twice
+	top        int64 // bytes of fd allocated so far; none is allocated twice
 	used       int64 // bytes of physical memory that exist
 	attributes map[int32]int32
 	context    *primary
-	holds      int // of the context: retained and not released
+	holds      int // how often the context was retained and not released
 }
 
-// A primary is a primary context. Once given up by all who retained it, it is destroyed, and a later one is another.
+// A primary is a primary context. It is destroyed once it is released as often as it was retained. A later retain makes
+// another one.
 type primary struct {
 	dev     *device
 	handle  uint64
 	live    bool
-	broken  Result // what all later calls answer, once work failed
+	broken  Result // the result of all later calls, once work has failed
 	null    *stream
-	streams []*stream // with null, and those destroyed whose work is not done
+	streams []*stream // including null, and destroyed streams with work that is not done
 	peers   map[*primary]bool
 }
 
@@ -180,7 +181,7 @@ func (c *call) primaryRelease(dev int32) Result {
 	return Success
 }
 
-// destroy ends a context, with all that is in it, once its work is done.
+// destroy waits for a context's work, and destroys the context and everything in it.
 func (c *call) destroy(p *primary) Result {
 	c.drain(p)
 	if c.closed {
@@ -191,7 +192,7 @@ func (c *call) destroy(p *primary) Result {
 			c.endCapture(x)
 		}
 	}
-	if p.broken == Success { // otherwise nothing could be freed
+	if p.broken == Success { // in a broken context, callers cannot free anything
 		c.abandoned = append(c.abandoned, c.leaksOf(p)...)
 	}
 	for h, x := range c.handles {
@@ -214,7 +215,7 @@ func (c *call) destroy(p *primary) Result {
 	return Success
 }
 
-// out writes a result to where the caller wants it.
+// out stores a result where the caller's pointer points.
 func out[T any](to *T, v T) Result {
 	if to == nil {
 		return InvalidValue

@@ -16,18 +16,18 @@ type call struct {
 	*Machine
 	tid    int
 	thread *thread
-	ctx    *primary // current on the thread; never nil where a function needs one
+	ctx    *primary // current on the thread; not nil if the function needs one
 	way    *peerWay // of a copy between devices; nil if the host stages it
 }
 
-// What must have happened before a function is called. CUDA's documentation says it by listing
-// CUDA_ERROR_INVALID_CONTEXT.
+// A need is the condition under which a function may be called. A function needs a current context if CUDA's
+// documentation lists CUDA_ERROR_INVALID_CONTEXT for it.
 type need int
 
 const (
 	nothing need = iota
 	initialised
-	current // a context is
+	current // a context is current
 )
 
 // A symbol is one function of the library: its exported name, and a method of call.
@@ -38,7 +38,7 @@ type symbol struct {
 	fn    any
 }
 
-// addresses makes the C functions, once a process: they cannot be taken back.
+// addresses creates the C functions, once per process, since they cannot be freed.
 var addresses = sync.OnceValue(func() map[string]uintptr {
 	table := map[string]uintptr{}
 	for _, s := range symbols() {
@@ -47,7 +47,7 @@ var addresses = sync.OnceValue(func() map[string]uintptr {
 	return table
 })
 
-// function is the method as a function without a receiver, which finds the machine by itself.
+// function returns the method as a function without a receiver. It acts on the open machine.
 func (s symbol) function() any {
 	fn := reflect.ValueOf(s.fn)
 	var in []reflect.Type
@@ -109,8 +109,8 @@ func (c *call) check(s symbol) Result {
 	return Success
 }
 
-// moveStack makes the caller's stack grow, and so move: a caller that passed the address of a variable on it as a
-// number is found out.
+// moveStack makes the caller's stack grow, and so move. It reveals a caller that passed the address of a variable on
+// its stack as a number.
 //
 //go:noinline
 func moveStack(depth int) byte {

@@ -9,7 +9,7 @@ type event struct {
 	ctx      *primary
 	flags    uint32
 	last     *work    // of the last record; nil if there was none
-	captured *forking // instead, if the last record was in a capture
+	captured *forking // in place of last, if the last record was in a capture
 
 	shared *sharedState // with other processes; see ipcevent.go
 	number uint64       // of last among the records of all processes
@@ -88,7 +88,7 @@ func (c *call) eventRecord(h, streamHandle uint64) Result {
 	return Success
 }
 
-// eventQuery needs no current context, as CUDA's documentation says by not listing CUDA_ERROR_INVALID_CONTEXT.
+// eventQuery needs no current context: CUDA's documentation does not list CUDA_ERROR_INVALID_CONTEXT.
 func (c *call) eventQuery(h uint64) Result {
 	e, r := c.event(h)
 	if r != Success {

@@ -6,7 +6,7 @@
 // the open Machine. A machine is at least as strict as the real driver: where CUDA leaves behaviour undefined it fails,
 // and work that may run late runs as late as possible.
 //
-// Structures. The address space is one reserved range of the process. A sorted list of regions has the blocks
+// Structure. The address space is one reserved range of the process. A sorted list of regions has the blocks
 // (cuMemAlloc) and reservations with their mappings (cuMemMap). Physical memory is a memfd for each device, or a
 // separate one if another process may open it, mapped where the driver would map it. So copies are copies of bytes, and
 // a page can be visible at several addresses. A stream is a queue of work items, which refer to earlier items; events
@@ -41,7 +41,7 @@ type Options struct {
 	Devices     int               // how many; 0 means 2
 	Memory      int64             // bytes of each; 0 means 256 MiB
 	Addresses   int64             // bytes of the address space; 0 means 64 GiB
-	Granularity int64             // of virtual memory, in bytes; 0 means 2 MiB, and a page of the host is the least
+	Granularity int64             // of virtual memory, in bytes, at least a page of the host; 0 means 2 MiB
 	Version     int32             // result of cuDriverGetVersion; 0 means 13000
 	Name        string            // of every device; "" means "Fake H200"
 	Unlinked    bool              // devices cannot use each other's memory
@@ -57,11 +57,11 @@ type Options struct {
 	Called      func(Call)        // receives each call when it returns, under the machine's lock; may be nil
 }
 
-// A Pace determines when work runs that is not held.
+// A Pace determines when the work of streams that are not held runs.
 type Pace int
 
 const (
-	// Late runs work once a call waits for it, and one piece after each query that found it not done.
+	// Late runs work once a call waits for it, and one piece after each query that returns "not ready".
 	Late Pace = iota
 	// AtOnce runs work when it is queued, like a device that is faster than its host.
 	AtOnce
@@ -69,7 +69,7 @@ const (
 	Background
 )
 
-// A Machine is a host with devices, as seen through libcuda. Safe for concurrent use.
+// A Machine is a host with devices, as seen through libcuda. It is safe for concurrent use.
 type Machine struct {
 	opts    Options
 	missing map[string]bool

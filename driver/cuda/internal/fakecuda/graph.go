@@ -4,12 +4,12 @@ package fakecuda
 
 import "slices"
 
-// A graph is captured work in the order of its capture, which respects what waits for what.
+// A graph is captured work in the order of its capture. In that order, work comes after the work that it waits for.
 type graph struct {
 	nodes []node
 }
 
-// A graphExec is a graph that can be launched. Launches of one come after each other.
+// A graphExec is a graph that can be launched. Its launches run one after another.
 type graphExec struct {
 	nodes []node
 	last  *work
@@ -82,7 +82,7 @@ func (c *call) graphDestroy(h uint64) Result {
 	return Success
 }
 
-// graphExecDestroy lets launches that are queued finish.
+// graphExecDestroy destroys a graphExec. Queued launches still run.
 func (c *call) graphExecDestroy(h uint64) Result {
 	if _, ok := lookup[*graphExec](c.Machine, h); !ok {
 		return c.misuse(InvalidValue, "no such graph: %#x", h)

@@ -11,9 +11,9 @@ import (
 // Pinned is page-locked host memory.
 type pinned struct {
 	start      uint64
-	size       int64 // as asked for
+	size       int64 // bytes, as requested
 	mapped     int64 // bytes, whole pages; 0 if registered
-	registered bool  // the caller's
+	registered bool  // the memory is the caller's
 	ctx        *primary
 }
 
@@ -64,7 +64,8 @@ func (m *Machine) hostAt(p uint64) *pinned {
 	return nil
 }
 
-// isPinned says whether all of [p, p+n) is page-locked. Copies may not cross from one piece into the next.
+// isPinned reports whether one piece of page-locked memory contains all of [p, p+n). A copy must not cross into
+// another.
 func (m *Machine) isPinned(p uint64, n int64) bool {
 	h := m.hostAt(p)
 	return h != nil && uint64(n) <= h.start+uint64(h.size)-p
@@ -106,7 +107,7 @@ func (c *call) memHostRegister(p, size uint64, flags uint32) Result {
 	return Success
 }
 
-// memHostUnregister does not wait: work that is still to come and needs the memory fails.
+// memHostUnregister does not wait. Queued work that uses the memory fails.
 func (c *call) memHostUnregister(p uint64) Result {
 	h := c.hostAt(p)
 	if h == nil || h.start != p || !h.registered {

@@ -4,8 +4,8 @@ package fakecuda
 
 import "encoding/binary"
 
-// ipcOpenByValue takes the handle as the x86-64 ABI passes it: a copy on the stack, after the six arguments in
-// registers, of which four mean nothing.
+// ipcOpenByValue takes the handle as the x86-64 ABI passes it: a copy on the stack, after six arguments in registers.
+// Four of those are unused.
 func (c *call) ipcOpenByValue(to *uint64, flags uint32, _, _, _, _, h0, h1, h2, h3, h4, h5, h6, h7 uint64) Result {
 	return c.ipcOpenMemHandle(to, handleOf(h0, h1, h2, h3, h4, h5, h6, h7), flags)
 }

@@ -7,7 +7,7 @@ func (c *call) ipcOpenByValue(to *uint64, h *ipcHandle, flags uint32) Result {
 	return c.ipcOpenMemHandle(to, h, flags)
 }
 
-// ipcOpenEventByValue does so too.
+// ipcOpenEventByValue also takes the address of a copy.
 func (c *call) ipcOpenEventByValue(to *uint64, h *ipcHandle) Result {
 	return c.ipcOpenEventHandle(to, h)
 }

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sharedState is what processes share of an event: a file of counters. A stream that waits for a record of another
-// process has work that is not ready until the counters say so; a goroutine sleeps on them and wakes the machine. If
-// that process dies first, the work is never ready, as NVIDIA promises nothing else. A later record that is done stands
-// for all before it, also where the real driver would know better.
+// A sharedState is the part of an event that processes share: a file of counters. A stream that waits for a record of
+// another process has work that is not ready until the counters reach that record; a goroutine sleeps on the counters
+// and wakes the machine. If that process dies first, the work is never ready: NVIDIA promises nothing else. Once a
+// record is done, all earlier ones count as done, although the real driver may track each.
 type sharedState struct {
 	fd       int
 	counters *counters
-	own      bool // made here
-	uses     int  // by the event, queued work and goroutines: the last one unmaps the counters
+	own      bool // created by this process
+	uses     int  // by the event, queued work and goroutines: the end of the last use unmaps the counters
 }
 
 type counters struct {
@@ -35,21 +35,21 @@ const (
 	futexWait, futexWake = 0, 1
 )
 
-// newState makes a state of a file, which it owns from now on.
+// newState returns a state with the counters in a file, and takes ownership of the file.
 func newState(fd int, own bool) *sharedState {
 	at, err := unix.MmapPtr(fd, 0, nil, uintptr(countersSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	must(err)
 	return &sharedState{fd: fd, counters: (*counters)(at), own: own, uses: 1}
 }
 
-// release ends one use. The machine is locked.
+// release ends one use. The caller holds the machine's lock.
 func (s *sharedState) release() {
 	if s.uses--; s.uses == 0 {
 		must(unix.MunmapPtr(unsafe.Pointer(s.counters), uintptr(countersSize)))
 	}
 }
 
-// destroy ends the event in this process; work that is queued has the counters still.
+// destroy destroys the event in this process. Queued work keeps the counters.
 func (s *sharedState) destroy() {
 	if s.own {
 		s.counters.destroyed.Store(1)
@@ -58,7 +58,7 @@ func (s *sharedState) destroy() {
 	s.release()
 }
 
-// usable says whether the event's maker still has it.
+// usable reports whether the process that created the event still has it.
 func (c *call) usable(e *event) Result {
 	if e.shared != nil && e.shared.counters.destroyed.Load() != 0 {
 		return c.misuse(InvalidHandle, "an event that the process that made it has destroyed")
@@ -66,7 +66,7 @@ func (c *call) usable(e *event) Result {
 	return Success
 }
 
-// recordShared queues the record of an event that processes share.
+// recordShared queues the record of a shared event.
 func (c *call) recordShared(s *stream, e *event) {
 	state := e.shared
 	n := state.counters.recorded.Add(1)
@@ -83,7 +83,7 @@ func (c *call) recordShared(s *stream, e *event) {
 	})
 }
 
-// pollShared is poll for an event that processes share.
+// pollShared is poll for a shared event.
 func (c *call) pollShared(e *event) Result {
 	if k := e.shared.counters; k.done.Load() >= k.recorded.Load() {
 		return Success
@@ -94,7 +94,7 @@ func (c *call) pollShared(e *event) Result {
 	return NotReady
 }
 
-// waitShared queues the waiting for what was last recorded.
+// waitShared queues a wait for the last record.
 func (c *call) waitShared(s *stream, e *event) {
 	state := e.shared
 	n := state.counters.recorded.Load()
@@ -131,9 +131,9 @@ func (m *Machine) watch(state *sharedState, n uint64) {
 	}
 }
 
-// futex sleeps on the low half of a counter for a moment if it is what value says, or wakes who sleeps there.
+// futex sleeps briefly on the low half of a counter if it equals value, or wakes the threads that sleep there.
 func futex(counter *atomic.Uint64, op int, value uint64) {
-	moment := unix.Timespec{Nsec: 50e6} // so that a machine that is closed is noticed
+	moment := unix.Timespec{Nsec: 50e6} // short, to notice that the machine was closed
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(counter)), uintptr(op), uintptr(value),
 		uintptr(unsafe.Pointer(&moment)), 0, 0)
 }
@@ -169,7 +169,7 @@ func (c *call) ipcOpenEventHandle(to *uint64, h *ipcHandle) Result {
 	}
 	mine, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return InvalidHandle // its maker is gone
+		return InvalidHandle // the process that created the event has ended
 	}
 	if key, size, err := keyOf(mine); err != nil || key.inode != inode || size != countersSize {
 		must(unix.Close(mine))

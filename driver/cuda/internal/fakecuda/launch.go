@@ -4,7 +4,7 @@ package fakecuda
 
 import "slices"
 
-// A Kernel is what an entry of the given name in PTX does. It runs under the machine's lock and must not call it. An
+// A Kernel is the Go implementation of a PTX entry. It runs under the machine's lock and must not call the machine. An
 // error breaks the context.
 type Kernel func(Launch) Result
 
@@ -14,18 +14,18 @@ type Launch struct {
 	Shared      uint32
 	Params      [][]byte
 
-	// Memory is n bytes of device memory, or an illegal address, which the kernel is to return.
+	// Memory returns n bytes of device memory, or an error for an illegal address, which the kernel must return.
 	Memory func(address uint64, n int64, write bool) ([]byte, Result)
 }
 
-// Kernel says what entries of a name do, in all modules.
+// Kernel sets the implementation of the entries with a name, in all modules.
 func (m *Machine) Kernel(name string, k Kernel) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kernels[name] = k
 }
 
-// What cuLaunchKernel's extra says in place of an array of parameters.
+// The keys of cuLaunchKernel's extra argument, which replaces the array of parameters.
 const (
 	extraEnd    = 0
 	extraBuffer = 1
@@ -82,8 +82,8 @@ func (c *call) launchKernel(
 	return r
 }
 
-// params copies the parameters of a launch, from an array of their addresses or from a buffer as the function lays them
-// out.
+// params copies the parameters of a launch, from an array of their addresses or from a buffer with the function's
+// layout.
 func (c *call) params(f *function, params, extra *uint64) ([][]byte, Result) {
 	var values [][]byte
 	switch {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Leaks says what callers have not given back: what there is now, or was when the machine was closed, and what was left
-// in contexts that were destroyed, but for broken ones.
+// Leaks describes the resources that callers have not freed, now or when the machine was closed, and those that were
+// left in destroyed contexts. It omits contexts that were broken when they were destroyed.
 func (m *Machine) Leaks() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +32,7 @@ func (m *Machine) Leaks() []string {
 	return leaks
 }
 
-// leaksOf says what is left of a context, or of what belongs to none.
+// leaksOf describes the resources left in a context or, if p is nil, those that belong to no context.
 func (m *Machine) leaksOf(p *primary) []string {
 	var leaks []string
 	for _, h := range m.handlesOf(func(x any) bool { return owner(x) == p }) {
@@ -57,7 +57,7 @@ func (k blockKind) String() string {
 	return [...]string{"memory", "memory of another process"}[k]
 }
 
-// handlesOf returns the handles of what a test accepts, oldest first.
+// handlesOf returns the handles of the objects that accept selects, oldest first.
 func (m *Machine) handlesOf(accept func(any) bool) []uint64 {
 	var handles []uint64
 	for _, h := range slices.Sorted(maps.Keys(m.handles)) {
@@ -68,7 +68,7 @@ func (m *Machine) handlesOf(accept func(any) bool) []uint64 {
 	return handles
 }
 
-// owner is the context that something belongs to, or nil.
+// owner returns the context of an object, or nil.
 func owner(x any) *primary {
 	switch x := x.(type) {
 	case *stream:
@@ -83,7 +83,7 @@ func owner(x any) *primary {
 	return nil
 }
 
-// kindOf names what leaks; "" what does not.
+// kindOf returns the name of an object's kind; "" if it does not count as a leak.
 func kindOf(x any) string {
 	switch x.(type) {
 	case *stream:

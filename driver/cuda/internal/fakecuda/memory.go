@@ -4,15 +4,15 @@ package fakecuda
 
 import "slices"
 
-// A block is what cuMemAlloc or cuIpcOpenMemHandle returned. It lies at the end of its pages, rounded
-// down to 512 bytes: who expects more alignment, or more bytes, is found out.
+// A block is the memory of one cuMemAlloc or cuIpcOpenMemHandle. It ends where its pages end, and its start is rounded
+// down to 512 bytes, to reveal callers that expect more alignment or more bytes.
 type block struct {
 	base  uint64
 	size  int64
 	ctx   *primary
 	pages *pages
 	kind  blockKind
-	opens int // how often an imported block was opened and not closed
+	opens int // how often an imported block was opened and not yet closed
 	key   ipcKey
 }
 
@@ -68,7 +68,7 @@ func (c *call) ownBlock(p uint64) (*region, Result) {
 	return r, Success
 }
 
-// memFree waits for all work queued in the context, as the driver's does.
+// memFree waits for all work queued in the context, as the driver does.
 func (c *call) memFree(p uint64) Result {
 	if p == 0 {
 		return Success
@@ -83,7 +83,7 @@ func (c *call) memFree(p uint64) Result {
 	if res := c.drain(c.ctx); res != Success {
 		return res
 	}
-	if r, res = c.ownBlock(p); res == Success { // it may be gone by now
+	if r, res = c.ownBlock(p); res == Success { // another call may have freed it during the wait
 		c.freeBlock(r)
 	}
 	return res
@@ -97,7 +97,7 @@ func (c *call) memGetInfo(free, total *uint64) Result {
 	return Success
 }
 
-// extent is the block or the reservation around an address, of which some memory is there.
+// extent returns the block or the reservation around an address, if it has memory.
 func (m *Machine) extent(p uint64) (start uint64, size int64, ok bool) {
 	r := m.find(p)
 	switch {
@@ -111,7 +111,7 @@ func (m *Machine) extent(p uint64) (start uint64, size int64, ok bool) {
 	return r.block.base, r.block.size, true
 }
 
-// known says whether memory is behind all of [p, p+n).
+// known reports whether all of [p, p+n) is backed by memory.
 func (m *Machine) known(p uint64, n int64) bool {
 	r := m.find(p)
 	switch {
@@ -130,7 +130,7 @@ func (m *Machine) known(p uint64, n int64) bool {
 	return true
 }
 
-// How memory is touched.
+// The kinds of access to memory.
 type access int
 
 const (
@@ -138,8 +138,8 @@ const (
 	writing
 )
 
-// view is memory as a device sees it while it works: an illegal address otherwise. A copy (staged) may also use what
-// only the memory's own device can reach, as CUDA's unified addressing has it; the machine counts them.
+// view returns the memory that a device's work accesses, or an illegal address. CUDA's unified addressing lets a copy
+// (staged) also use memory that only its own device can reach; the machine counts such copies.
 func (m *Machine) view(p *primary, at uint64, n int64, how access, copying bool) ([]byte, Result) {
 	if !m.known(at, n) {
 		m.misuse(IllegalAddress, "device %d touches %#x, %d bytes: nothing is there", p.dev.ordinal, at, n)

@@ -8,11 +8,11 @@ import (
 	"unsafe"
 )
 
-// A module is loaded PTX, of which only the entries are read.
+// A module is loaded PTX. Only its entries are parsed.
 type module struct {
 	ctx     *primary
 	entries map[string]entry
-	given   map[string]uint64 // handles of the functions that were asked for
+	given   map[string]uint64 // handles of the functions that callers requested, by name
 
 	unloaded bool
 }
@@ -21,7 +21,7 @@ type module struct {
 type function struct {
 	module *module
 	entry
-	dynamic int32 // bytes of dynamic shared memory that a launch may ask for
+	dynamic int32 // bytes of dynamic shared memory that a launch may request
 }
 
 // Options of cuModuleLoadDataEx.
@@ -36,7 +36,7 @@ func (c *call) moduleLoadDataEx(h *uint64, image *byte, n uint32, options *int32
 	}
 	text := cString(image)
 	if strings.HasPrefix(text, "\x7fELF") || strings.HasPrefix(text, "\x50\xed\x55\xba") {
-		return NoBinaryForGPU // compiled code says nothing here
+		return NoBinaryForGPU // compiled code is not supported
 	}
 	entries, err := readPTX(text, int(10*c.ctx.dev.attributes[75]+c.ctx.dev.attributes[76]))
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *call) moduleLoadDataEx(h *uint64, image *byte, n uint32, options *int32
 	return out(h, c.newHandle(&module{ctx: c.ctx, entries: entries, given: map[string]uint64{}}))
 }
 
-// putText writes a C string, cut where there is no room, and returns how many bytes it wrote.
+// putText writes a C string, truncated to fit, and returns how many bytes it wrote.
 func putText(to []byte, text string) int {
 	if len(to) == 0 {
 		return 0
@@ -68,7 +68,7 @@ func putText(to []byte, text string) int {
 	return n + 1
 }
 
-// cString is the text before a zero byte.
+// cString returns the text before the first zero byte.
 func cString(p *byte) string {
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// What tests see of a machine, and how they make calls fail.
+// This file lets tests observe a machine and make its calls fail.
 type observed struct {
 	calls     map[string]int
 	log       []Call
 	faults    []*fault
 	misuses   []string
-	abandoned []string // what contexts still had when they were destroyed
+	abandoned []string // leaks of contexts that were destroyed
 	staged    int
 }
 
@@ -22,7 +22,7 @@ type observed struct {
 type Call struct {
 	Symbol string
 	Thread int      // of the kernel's numbering
-	Args   []uint64 // as the function got them
+	Args   []uint64 // as passed to the function
 	Result Result
 }
 
@@ -59,28 +59,28 @@ func (m *Machine) Calls(symbol string) int {
 	return m.calls[symbol]
 }
 
-// Log returns the calls that have returned, oldest first: the last ten thousand at least.
+// Log returns the calls that have returned, oldest first. It has at least the last ten thousand.
 func (m *Machine) Log() []Call {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.log)
 }
 
-// A fault is a call that is to fail.
+// A fault is a future call that must fail.
 type fault struct {
 	symbol string
 	left   int
 	result Result
 }
 
-// Fail makes the nth call of a function from now on (1 is the next) answer result and do nothing else.
+// Fail makes the nth call of a function from now on (1 is the next) return result and do nothing else.
 func (m *Machine) Fail(symbol string, nth int, result Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults = append(m.faults, &fault{symbol, nth, result})
 }
 
-// fault counts a call and says whether it is to fail.
+// fault counts a call, and reports whether it must fail and with which result.
 func (m *Machine) fault(name string) (Result, bool) {
 	for i, f := range m.faults {
 		if f.symbol != name {
@@ -94,7 +94,7 @@ func (m *Machine) fault(name string) (Result, bool) {
 	return Success, false
 }
 
-// Break makes a device's context answer result to everything from now on, as after an illegal address.
+// Break makes all later calls in a device's context return result, as after an illegal address.
 func (m *Machine) Break(device int, result Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,22 +102,22 @@ func (m *Machine) Break(device int, result Result) {
 	m.changed.Broadcast()
 }
 
-// misuse notes what CUDA leaves undefined and returns the result that the machine gives it.
+// misuse records a use that CUDA leaves undefined, and returns the machine's result for it.
 func (m *Machine) misuse(r Result, format string, args ...any) Result {
 	m.misuses = append(m.misuses, fmt.Sprintf(format, args...))
 	return r
 }
 
-// Misuses says what callers did that the real driver leaves undefined or notices too late: handles that are not there,
-// another device's stream, work that touches memory that was given back. A test of a driver wants none. What the driver
-// reliably refuses, such as freeing what is no allocation, is not among them.
+// Misuses describes calls whose effect the real driver leaves undefined or detects too late: with stale handles, with
+// another device's stream, or of work that uses freed memory. A test of a driver expects none. Calls that the driver
+// reliably refuses, such as freeing an address that is no allocation, are not misuses.
 func (m *Machine) Misuses() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.misuses)
 }
 
-// Staged returns how many copies used memory that the device could not reach by itself.
+// Staged returns how many copies used memory that the device could not reach directly.
 func (m *Machine) Staged() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,8 +160,8 @@ func (m *Machine) RDMA(address uint64) bool {
 	panic(fmt.Sprintf("fakecuda: no page is mapped at %#x", address))
 }
 
-// Bytes returns the device memory at an address, which tests may read and write while no work uses it. It panics if
-// nothing is there.
+// Bytes returns the device memory at an address. Tests may read and write it while no work uses it. Bytes panics if no
+// memory is there.
 func (m *Machine) Bytes(address uint64, n int64) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

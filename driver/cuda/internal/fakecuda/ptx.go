@@ -32,7 +32,7 @@ var (
 	ptxThreads = regexp.MustCompile(`\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?`)
 )
 
-// readPTX finds the entries of a text. Of what is inside them it only adds up static shared memory and counts braces.
+// readPTX finds the entries of a text. Inside an entry it only adds up static shared memory and counts braces.
 func readPTX(text string, compute int) (map[string]entry, error) {
 	text = ptxComment.ReplaceAllString(text, "")
 	if !ptxVersion.MatchString(text) {
@@ -81,7 +81,7 @@ func readPTX(text string, compute int) (map[string]entry, error) {
 	return entries, nil
 }
 
-// braced is the text up to the brace that closes it.
+// braced returns the text up to its closing brace.
 func braced(text string) (string, bool) {
 	depth := 1
 	for i, r := range text {
@@ -97,7 +97,7 @@ func braced(text string) (string, bool) {
 	return "", false
 }
 
-// number is a decimal number that an expression matched, or 0 for none.
+// number returns a decimal number that an expression matched, or 0 for none.
 func number(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n

@@ -11,28 +11,28 @@ type stream struct {
 	flags    uint32
 	priority int32
 	queue    []*work // not done
-	last     *work   // queued, done or not; nil before the first
+	last     *work   // the last one queued, done or not; nil before the first
 	held     bool
-	gone     bool // destroyed, though work may be left
+	gone     bool // destroyed; work may be left
 	capture  *capture
-	seen     map[*stream]int // while capturing: how much of each stream's captured work comes before what follows
+	seen     map[*stream]int // while capturing: how much of each stream's captured work precedes this stream's next
 }
 
 const streamNonBlocking = 1
 
-// Work is something that a device does in the order of a stream, after other pieces.
+// A work is one piece of a stream's work. It runs in the stream's order, and after the pieces in after.
 type work struct {
 	stream *stream
 	after  []*work
-	ready  func() bool // unless nil, what it also waits for: something of another process
+	ready  func() bool // unless nil, a condition of another process that it also waits for
 	run    func() Result
 	cost   int64 // ns
 	done   bool
 	stamp  int64 // the clock when it was done, ns
 }
 
-// enqueue puts work at the end of a stream, after what the legacy default stream implies: its work comes after that of
-// all blocking streams of its context, and theirs after its.
+// enqueue puts work at the end of a stream. Work of the legacy default stream also comes after the work of all blocking
+// streams of its context, and their work after its work.
 func (m *Machine) enqueue(s *stream, cost int64, run func() Result, after ...*work) *work {
 	return m.push(&work{stream: s, run: run, cost: cost, after: after})
 }
@@ -59,8 +59,8 @@ func (m *Machine) push(w *work) *work {
 	return w
 }
 
-// advance does one piece of a stream's work, or of what that waits for. It returns false if a held stream is in the way
-// or nothing is left. Nothing holds a broken context up.
+// advance does one piece of a stream's work, or of the work that it waits for. It returns false if a held stream
+// prevents that, or nothing is left. In a broken context, work waits for nothing.
 func (m *Machine) advance(s *stream) bool {
 	if len(s.queue) == 0 || (s.held && s.ctx.broken == Success) {
 		return false
@@ -77,7 +77,7 @@ func (m *Machine) advance(s *stream) bool {
 	return true
 }
 
-// do does the first work of a stream. In a context that is broken it only takes it off.
+// do does the first piece of a stream's work. In a broken context, it only removes it from the queue.
 func (m *Machine) do(w *work) {
 	s := w.stream
 	s.queue = s.queue[1:]
@@ -93,7 +93,7 @@ func (m *Machine) do(w *work) {
 	m.changed.Broadcast()
 }
 
-// force does work and all that comes before it, or returns false.
+// force does a piece of work and everything before it. It returns false if it cannot.
 func (m *Machine) force(w *work) bool {
 	for !w.done {
 		if !m.advance(w.stream) {
@@ -103,7 +103,7 @@ func (m *Machine) force(w *work) bool {
 	return true
 }
 
-// wait blocks until work is done, and returns what has become of its context.
+// wait blocks until work is done, and returns the state of its context.
 func (m *Machine) wait(w *work) Result {
 	for w != nil && !w.done {
 		if !m.force(w) {
@@ -132,7 +132,7 @@ func (m *Machine) drain(p *primary) Result {
 	return p.broken
 }
 
-// poll says whether work is done. If not, it does a piece in the pace Late, for the next time.
+// poll reports whether work is done. If not, at the pace Late, it then does one piece.
 func (m *Machine) poll(w *work) Result {
 	switch {
 	case w == nil:
@@ -160,7 +160,7 @@ func (m *Machine) work() {
 			}
 		}
 		if moved {
-			m.mu.Unlock() // callers come in between any two pieces
+			m.mu.Unlock() // callers may take the lock between any two pieces
 			m.mu.Lock()
 			continue
 		}
@@ -168,11 +168,11 @@ func (m *Machine) work() {
 	}
 }
 
-// Hold stops the work of a stream, by its handle; 0 stands for the default streams of all devices. What waits for it
-// blocks until Release.
+// Hold stops the work of the stream with a handle; 0 stands for the default streams of all devices. Calls that wait for
+// the stream block until Release.
 func (m *Machine) Hold(handle uint64) { m.setHeld(handle, true) }
 
-// Release lets a stream go on.
+// Release undoes Hold.
 func (m *Machine) Release(handle uint64) { m.setHeld(handle, false) }
 
 func (m *Machine) setHeld(handle uint64, held bool) {
@@ -187,7 +187,7 @@ func (m *Machine) setHeld(handle uint64, held bool) {
 	m.changed.Broadcast()
 }
 
-// Step does one piece of work of a stream, held or not, and returns false if it has none that could run.
+// Step does one piece of a stream's work, even if the stream is held. It returns false if no work can run.
 func (m *Machine) Step(handle uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,7 +199,7 @@ func (m *Machine) Step(handle uint64) bool {
 	return true
 }
 
-// Streams returns the handles of the streams that exist, oldest first, but for the default ones.
+// Streams returns the handles of the existing streams except the default ones, oldest first.
 func (m *Machine) Streams() []uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,7 +217,7 @@ func (m *Machine) Queued(handle uint64) int {
 	return n
 }
 
-// named finds streams for tests, which know what they name.
+// named returns the streams that a handle from a test stands for.
 func (m *Machine) named(handle uint64) []*stream {
 	if handle != 0 {
 		s, ok := lookup[*stream](m, handle)

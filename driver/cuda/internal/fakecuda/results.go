@@ -5,7 +5,7 @@ package fakecuda
 // A Result is a CUresult.
 type Result uint32
 
-// The results that a Machine gives, or that tests make it give.
+// The results that a Machine returns, or that tests make it return.
 const (
 	Success                  Result = 0
 	InvalidValue             Result = 1
@@ -47,7 +47,7 @@ const (
 	Unknown                  Result = 999
 )
 
-// What cuGetErrorName and cuGetErrorString say.
+// The results of cuGetErrorName and cuGetErrorString.
 var resultTexts = map[Result][2]string{
 	Success:        {"CUDA_SUCCESS", "no error"},
 	InvalidValue:   {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ipcHandle is CUipcMemHandle, 64 bytes. Another process of the same user opens the exporter's file through /proc,
-// so a handle is good for as long as the exporter lives and keeps the memory; what was opened stays.
+// An ipcHandle is CUipcMemHandle, 64 bytes. Another process of the same user opens the exporter's file through /proc.
+// So a handle is valid while the exporter lives and keeps the memory; opened memory stays valid.
 type ipcHandle [64]byte
 
 const ipcMagic = 0x6563_6170_7366_6c61
 
-// An ipcKey names memory that processes share: the file that it is.
+// An ipcKey identifies memory that processes share by its file.
 type ipcKey struct{ device, inode uint64 }
 
 func keyOf(fd int) (ipcKey, int64, error) {
@@ -47,7 +47,7 @@ func (c *call) ipcGetMemHandle(h *ipcHandle, p uint64) Result {
 	return Success
 }
 
-// moveToFile moves a block to a file of its own, at the same addresses, so that the file has no other memory.
+// moveToFile moves a block to a separate file, at the same addresses, so that the file contains no other memory.
 func (m *Machine) moveToFile(r *region) {
 	p := r.block.pages
 	if p.own {
@@ -77,13 +77,13 @@ func (c *call) ipcOpenMemHandle(to *uint64, h *ipcHandle, flags uint32) Result {
 	case words[0] != ipcMagic || !ok || whole == 0 || whole > uint64(c.opts.Addresses) || offset+size > whole:
 		return InvalidValue
 	case pid == uint64(os.Getpid()):
-		return InvalidContext // the exporter itself cannot
+		return InvalidContext // the exporter cannot open its own handle
 	case dev != c.ctx.dev && c.opts.Unlinked:
 		return PeerAccessUnsupported
 	}
 	mine, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return InvalidHandle // the exporter is gone
+		return InvalidHandle // the exporter has ended
 	}
 	key, length, err := keyOf(mine)
 	if err != nil || key.inode != inode || length != int64(whole) {
@@ -128,13 +128,13 @@ func (c *call) ipcCloseMemHandle(p uint64) Result {
 	return Success
 }
 
-// pagesName is the name of a file of pages, by which an importer knows them and their device.
+// pagesName returns the name of a file of pages. An importer recognizes the pages and their device by it.
 func pagesName(d *device) string { return fmt.Sprintf("%s%d", pagesPrefix, d.ordinal) }
 
 const pagesPrefix = "fakecuda pages of device "
 
-// memExportToShareableHandle gives a descriptor that programs started by this one would inherit: the caller
-// must see to that.
+// memExportToShareableHandle returns a descriptor that programs started by this one would inherit, unless the caller
+// prevents it.
 func (c *call) memExportToShareableHandle(fd *int32, h uint64, kind uint32, flags uint64) Result {
 	p, r := c.pagesOf(h)
 	switch {
@@ -150,7 +150,7 @@ func (c *call) memExportToShareableHandle(fd *int32, h uint64, kind uint32, flag
 	return out(fd, int32(dup))
 }
 
-// memImportFromShareableHandle leaves the descriptor to the caller.
+// memImportFromShareableHandle does not close the descriptor.
 func (c *call) memImportFromShareableHandle(h *uint64, fd uint64, kind uint32) Result {
 	if h == nil || kind != posixFD || fd > 1<<30 {
 		return InvalidValue
@@ -172,7 +172,7 @@ func (c *call) memImportFromShareableHandle(h *uint64, fd uint64, kind uint32) R
 	if err != nil {
 		return InvalidValue
 	}
-	if p := c.shared[key]; p != nil { // it is known here
+	if p := c.shared[key]; p != nil { // the process has these pages already
 		return out(h, c.newAllocationHandle(p))
 	}
 	mine, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

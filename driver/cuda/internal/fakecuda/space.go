@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A region is a piece of the address space that is in use: one of block and maps has it. Start and end are multiples of
-// the host's page.
+// A region is a range of addresses in use, by a block or a reservation. Start and end are multiples of the host's page
+// size.
 type region struct {
 	start, end  uint64
 	block       *block
@@ -19,7 +19,7 @@ type region struct {
 	maps        []*mapping // of a reservation, sorted by address
 }
 
-// Pages are physical memory, which lasts until its handle is released and it is mapped nowhere.
+// Pages are physical memory. It exists until its handle is released and it is not mapped.
 type pages struct {
 	dev        *device
 	size       int64
@@ -27,11 +27,11 @@ type pages struct {
 	offset     int64 // in fd
 	own        bool  // fd holds nothing else, and is closed at the end
 	handle     uint64
-	handles    int // how often the handle was given out and not released
-	mapped     int // how many regions show it
+	handles    int // how often the handle was returned and not released
+	mapped     int // number of mappings
 	exportable bool
 	rdma       bool // network cards can reach it
-	imported   bool // another process's: it takes nothing from the device here
+	imported   bool // another process's memory: it does not count as used here
 }
 
 func memfd(name string) int {
@@ -62,7 +62,7 @@ func (m *Machine) unmapAt(at uint64, size int64) {
 	must(err)
 }
 
-// place finds the lowest free addresses, so that those given back come again soon, and makes a region of them.
+// place makes a region at the lowest free addresses, so that freed addresses are reused soon.
 func (m *Machine) place(size, align int64) *region {
 	at := roundUp(m.base, align)
 	i := 0
@@ -97,7 +97,7 @@ func (m *Machine) find(address uint64) *region {
 	return m.space[i]
 }
 
-// newPages makes physical memory, filled with noise. Shared memory has a file of its own.
+// newPages creates physical memory, filled with noise. Shared memory has a separate file.
 func (m *Machine) newPages(d *device, size int64, shared bool) (*pages, Result) {
 	if size > m.opts.Memory-d.used {
 		return nil, OutOfMemory
@@ -122,7 +122,7 @@ func (m *Machine) newPages(d *device, size int64, shared bool) (*pages, Result) 
 	return p, Success
 }
 
-// freeUnused frees physical memory that nothing holds.
+// freeUnused frees physical memory without handles and mappings.
 func (m *Machine) freeUnused(p *pages) {
 	if p.handles > 0 || p.mapped > 0 {
 		return
@@ -140,7 +140,7 @@ func (m *Machine) freeUnused(p *pages) {
 	must(unix.Fallocate(p.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, p.offset, p.size))
 }
 
-// noise is what fresh memory is filled with: never zero, and always the same.
+// noise returns the content of fresh memory: never zero, and always the same.
 var noise = sync.OnceValue(func() []byte {
 	b := make([]byte, 1<<20)
 	x := uint64(0x9e3779b97f4a7c15)
@@ -159,5 +159,5 @@ func remove[T comparable](s []T, x T) []T {
 	return slices.DeleteFunc(s, func(y T) bool { return x == y })
 }
 
-// arrayOf is an array that a caller passed.
+// arrayOf returns an array that a caller passed.
 func arrayOf[T any](p *T, n uint64) []T { return unsafe.Slice(p, n) }

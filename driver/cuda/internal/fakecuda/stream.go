@@ -10,8 +10,8 @@ func (m *Machine) newStream(p *primary, flags uint32, priority int32) *stream {
 	return s
 }
 
-// stream finds a stream of the current context by its handle. The real driver takes streams of other contexts in some
-// calls and crashes with destroyed ones.
+// stream finds a stream of the current context by its handle. The real driver accepts streams of other contexts in some
+// calls and crashes on destroyed ones.
 func (c *call) stream(h uint64) (*stream, Result) {
 	s, r := c.anyStream(h)
 	if r == Success && s.ctx != c.ctx {
@@ -27,7 +27,7 @@ func (c *call) anyStream(h uint64) (*stream, Result) {
 	case 0, 1:
 		return c.ctx.null, Success
 	case 2:
-		return nil, NotSupported // a default stream for each thread: goroutines have no use for it
+		return nil, NotSupported // the per-thread default stream is useless to goroutines
 	}
 	s, ok := lookup[*stream](c.Machine, h)
 	if !ok {
@@ -73,7 +73,7 @@ func (c *call) streamSynchronize(h uint64) Result {
 	return c.wait(s.last)
 }
 
-// streamNotCapturing returns a stream that does not capture; a query of one that does breaks its capture.
+// streamNotCapturing returns a stream that does not capture. It breaks the capture of one that does.
 func (c *call) streamNotCapturing(h uint64) (*stream, Result) {
 	s, r := c.stream(h)
 	if r == Success && s.capture != nil {

@@ -2,8 +2,8 @@
 
 package fakecuda
 
-// symbols are the functions that a machine has. Those that wait, make or free are refused while streams capture, also
-// where CUDA is known to allow some of them: it does not promise to.
+// symbols returns the functions of a machine. Functions that wait, allocate or free are refused while streams capture,
+// even if CUDA happens to allow them: it does not promise to.
 func symbols() []symbol {
 	return []symbol{
 		{"cuInit", nothing, false, (*call).init},

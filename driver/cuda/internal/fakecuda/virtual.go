@@ -4,7 +4,7 @@ package fakecuda
 
 import "slices"
 
-// A mapping is pages, whole, at addresses of a reservation. It must not be accessed before cuMemSetAccess.
+// A mapping maps all of some pages at addresses of a reservation. It must not be accessed before cuMemSetAccess.
 type mapping struct {
 	start, end uint64
 	pages      *pages
@@ -137,7 +137,7 @@ func (c *call) memCreate(h *uint64, size uint64, prop *allocationProp, flags uin
 	return out(h, c.newAllocationHandle(p))
 }
 
-// newAllocationHandle returns a handle of pages, the one they have if they have one.
+// newAllocationHandle returns the handle of pages, and assigns one if necessary.
 func (c *call) newAllocationHandle(p *pages) uint64 {
 	if p.handles++; p.handles == 1 {
 		p.handle = c.newHandle(p)
@@ -166,7 +166,7 @@ func (c *call) memRelease(h uint64) Result {
 	return Success
 }
 
-// memMap maps pages, whole, at addresses of one reservation where nothing is mapped.
+// memMap maps all of some pages at addresses of one reservation, where nothing is mapped.
 func (c *call) memMap(at, size, offset, h, flags uint64) Result {
 	p, res := c.pagesOf(h)
 	if res != Success {
@@ -174,7 +174,7 @@ func (c *call) memMap(at, size, offset, h, flags uint64) Result {
 	}
 	r := c.find(at)
 	if size > uint64(p.size) && !c.misaligned(at, size) {
-		return NotSupported // so the driver says of more than there is (NVIDIA H200)
+		return NotSupported // the driver's result for more bytes than the pages have (NVIDIA H200)
 	}
 	if size == 0 || c.misaligned(at, size) || offset != 0 || flags != 0 || size != uint64(p.size) ||
 		r == nil || !r.reservation || size > r.end-at {
@@ -217,7 +217,7 @@ func (c *call) mappings(at, size uint64) (*region, []*mapping, bool) {
 	return r, tiles, want == at+size
 }
 
-// memUnmap does not wait for work: what is still to come and needs the memory fails.
+// memUnmap does not wait. Queued work that uses the memory fails.
 func (c *call) memUnmap(at, size uint64) Result {
 	r, tiles, ok := c.mappings(at, size)
 	if !ok {
@@ -232,7 +232,7 @@ func (c *call) memUnmap(at, size uint64) Result {
 	return Success
 }
 
-// accessedElsewhere says whether a device may use the pages of a mapping at another address.
+// accessedElsewhere reports whether a device may access the pages of a mapping at another address.
 func (c *call) accessedElsewhere(x *mapping, d *device) bool {
 	for _, r := range c.space {
 		for _, o := range r.maps {
@@ -264,7 +264,7 @@ func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result
 			if c.opts.Unlinked {
 				return InvalidDevice
 			}
-			if c.accessedElsewhere(x, d) { // so the driver does (NVIDIA H200, driver 580)
+			if c.accessedElsewhere(x, d) { // as the driver does (NVIDIA H200, driver 580)
 				return InvalidValue
 			}
 		}
