@@ -49,19 +49,19 @@ func Example() {
 	// # HELP ashlar_quota_live_bytes Bytes that a tenant has allocated
 	// # TYPE ashlar_quota_live_bytes gauge
 	// ashlar_quota_live_bytes{device="sim:0",allocator="main",tenant="anna"} 10485760
-	// # HELP ashlar_quota_reserved_bytes Bytes that a tenant can have at any time, whatever others do
+	// # HELP ashlar_quota_reserved_bytes Bytes that are guaranteed to a tenant
 	// # TYPE ashlar_quota_reserved_bytes gauge
 	// ashlar_quota_reserved_bytes{device="sim:0",allocator="main",tenant="anna"} 67108864
-	// # HELP ashlar_quota_limit_bytes Bytes that a tenant can have at most
+	// # HELP ashlar_quota_limit_bytes Maximum bytes that a tenant can have
 	// # TYPE ashlar_quota_limit_bytes gauge
 	// ashlar_quota_limit_bytes{device="sim:0",allocator="main",tenant="anna"} 268435456
 	// # HELP ashlar_device_free_bytes Free bytes, as the device reports them
 	// # TYPE ashlar_device_free_bytes gauge
 	// ashlar_device_free_bytes{device="sim:0"} 1063256064
-	// # HELP ashlar_device_total_bytes Bytes that the device has
+	// # HELP ashlar_device_total_bytes Total bytes of the device
 	// # TYPE ashlar_device_total_bytes gauge
 	// ashlar_device_total_bytes{device="sim:0"} 1073741824
-	// # HELP ashlar_scrape_success Whether the source answered this scrape (1) or failed (0), with the labels that it has
+	// # HELP ashlar_scrape_success 1 if the source answered this scrape, 0 if it failed; with the labels of the source
 	// # TYPE ashlar_scrape_success gauge
 	// ashlar_scrape_success{device="sim:0",allocator="main",tenant="anna"} 1
 	// ashlar_scrape_success{device="sim:0"} 1

@@ -53,7 +53,7 @@ func define(m Metric) *Metric {
 	return &m
 }
 
-// A counter only increases. The samples of a gauge may be summed; those of a level may not.
+// The value of a counter only increases. The samples of a gauge may be summed. Those of a level must not.
 func counter(name, unit string, labels []string, help string) *Metric {
 	return define(Metric{Name: name, Type: Counter, Unit: unit, Labels: labels, Help: help})
 }
@@ -66,7 +66,7 @@ func level(name, unit string, labels []string, help string) *Metric {
 	return define(Metric{Name: name, Type: Gauge, Unit: unit, Labels: labels, Help: help})
 }
 
-// A quantity is the four metrics of a mem.Stat. The metrics added and removed are nil where they are not counted.
+// A quantity is the four metrics of a mem.Stat. The metrics added and removed are nil if they are not counted.
 type quantity struct {
 	now, peak, added, removed *Metric
 }
@@ -74,8 +74,8 @@ type quantity struct {
 func quantityOf(subsystem, what, unit string, labels []string, meaning string) quantity {
 	q := heightOf(subsystem, what, unit, labels, meaning)
 	name, which := "ashlar_"+subsystem+"_"+what+"_", q.now.Help
-	q.added = counter(name+"added_"+unit+"_total", unit, labels, which+": what came, in all")
-	q.removed = counter(name+"removed_"+unit+"_total", unit, labels, which+": what went, in all")
+	q.added = counter(name+"added_"+unit+"_total", unit, labels, which+": total added")
+	q.removed = counter(name+"removed_"+unit+"_total", unit, labels, which+": total removed")
 	return q
 }
 
@@ -85,7 +85,7 @@ func heightOf(subsystem, what, unit string, labels []string, meaning string) qua
 	which := strings.ToUpper(unit[:1]) + unit[1:] + " " + meaning
 	return quantity{
 		now:  gauge(name+unit, unit, labels, which),
-		peak: level(name+"peak_"+unit, unit, labels, which+": the most there were since peaks were reset"),
+		peak: level(name+"peak_"+unit, unit, labels, which+": highest value since peaks were reset"),
 	}
 }
 
@@ -93,73 +93,73 @@ func heightOf(subsystem, what, unit string, labels []string, meaning string) qua
 // and removals: a magazine above an allocator knows only their current values, and its sums can decrease.
 var arrays = []quantity{
 	quantityOf("memory", "allocated", "blocks", byPool, "allocated"),
-	quantityOf("memory", "reserved", "segments", byPool, "held of the driver, expandable ones not counted"),
+	quantityOf("memory", "reserved", "segments", byPool, "reserved from the driver, not counting expandable ones"),
 	quantityOf("memory", "active", "blocks", byPool, "allocated or waiting for other streams"),
-	heightOf("memory", "inactive_split", "blocks", byPool, "that are free and share a segment, so that the driver "+
-		"cannot have it back"),
+	heightOf("memory", "inactive_split", "blocks", byPool, "that are free parts of segments in use, which "+
+		"cannot be returned to the driver"),
 	quantityOf("memory", "allocated", "bytes", byPool, "in allocated blocks"),
-	quantityOf("memory", "reserved", "bytes", byPool, "held of the driver, in segments and mapped pages"),
+	quantityOf("memory", "reserved", "bytes", byPool, "reserved from the driver, in segments and mapped pages"),
 	quantityOf("memory", "active", "bytes", byPool, "in allocated blocks or waiting for other streams"),
-	heightOf("memory", "inactive_split", "bytes", byPool, "in free blocks that share a segment, so that the driver "+
-		"cannot have it back"),
-	heightOf("memory", "requested", "bytes", byPool, "asked for, of active blocks, before sizes were rounded"),
+	heightOf("memory", "inactive_split", "bytes", byPool, "in free parts of segments in use, which cannot "+
+		"be returned to the driver"),
+	heightOf("memory", "requested", "bytes", byPool, "requested for active blocks, before rounding"),
 }
 
 var (
-	oversizeBlocks   = quantityOf("memory", "oversize", "blocks", ofSource, "of at least the split limit, allocated")
-	oversizeSegments = quantityOf("memory", "oversize", "segments", ofSource, "of at least the split limit")
+	oversizeBlocks = quantityOf("memory", "oversize", "blocks", ofSource, "that are allocated and at least as large "+
+		"as the split limit")
+	oversizeSegments = quantityOf("memory", "oversize", "segments", ofSource, "at least as large as the split limit")
 
-	retries = counter("ashlar_memory_retries_total", "", ofSource, "Requests that needed the whole cache given "+
-		"back first")
-	ooms       = counter("ashlar_memory_ooms_total", "", ofSource, "Requests that failed for want of memory")
-	rejections = counter("ashlar_memory_oom_rejections_total", "", ofSource, "Requests refused at once because the "+
-		"driver or the limit had no room, without a retry")
+	retries = counter("ashlar_memory_retries_total", "", ofSource, "Requests that were retried after the whole "+
+		"cache was freed")
+	ooms       = counter("ashlar_memory_ooms_total", "", ofSource, "Requests that failed because memory ran out")
+	rejections = counter("ashlar_memory_oom_rejections_total", "", ofSource, "Requests refused without a retry, "+
+		"because the driver or the limit had no room")
 	syncs       = counter("ashlar_memory_stream_syncs_total", "", ofSource, "Waits for all streams")
-	driverCalls = counter("ashlar_memory_driver_calls_total", "", byCall, "Segments and pages asked of the driver "+
-		"(alloc) and given back (free)")
-	splitLimit = level("ashlar_memory_split_limit_bytes", "bytes", ofSource, "Blocks of at least so many bytes are "+
-		"not split; missing if all are")
+	driverCalls = counter("ashlar_memory_driver_calls_total", "", byCall, "Segments and pages allocated from the "+
+		"driver (alloc) and freed (free)")
+	splitLimit = level("ashlar_memory_split_limit_bytes", "bytes", ofSource, "Blocks of at least this size are not "+
+		"split; missing if all may be split")
 
-	heldBlocks = gauge("ashlar_memory_held_blocks", "blocks", ofSource, "Freed blocks that a magazine keeps: to the "+
-		"layer below they are allocated")
-	heldBytes = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the blocks that a magazine keeps")
+	heldBlocks = gauge("ashlar_memory_held_blocks", "blocks", ofSource, "Freed blocks that a magazine keeps; the "+
+		"layer below counts them as allocated")
+	heldBytes = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the freed blocks that a magazine keeps")
 	limit     = level("ashlar_memory_limit_bytes", "bytes", ofSource, "Lowest limit of the allocator's layers; "+
-		"missing if none has one")
+		"missing if no layer has one")
 
-	measuredBlocks = measure("blocks", "Allocated blocks through a layer.NewCounter, whatever the allocator below")
-	measuredBytes  = measure("bytes", "Bytes of allocated blocks through a layer.NewCounter, whatever the "+
-		"allocator below")
+	measuredBlocks = measure("blocks", "Blocks allocated through a layer.NewCounter")
+	measuredBytes  = measure("bytes", "Bytes of blocks allocated through a layer.NewCounter")
 
 	quotaLive     = gauge("ashlar_quota_live_bytes", "bytes", ofTenant, "Bytes that a tenant has allocated")
-	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any "+
-		"time, whatever others do")
-	quotaLimit = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
+	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that are guaranteed to a tenant")
+	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Maximum bytes that a tenant can have")
 
 	// Memory from the driver is called allocated in pinned.Stats and reserved here, as for device memory.
 	pinnedStats = []quantity{
-		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, "+
-			"allocated or not"),
-		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, "+
-			"allocated or not"),
+		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator "+
+			"reserved"),
+		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator "+
+			"reserved"),
 		quantityOf("pinned", "active", "blocks", ofSource,
 			"of page-locked host memory allocated or waiting for streams"),
 		quantityOf("pinned", "active", "bytes", ofSource,
 			"of page-locked host memory allocated or waiting for streams"),
 	}
-	pinnedCalls = counter("ashlar_pinned_driver_calls_total", "", byCall, "Calls of the driver that lock pages "+
-		"(alloc) and unlock them (free)")
-	pinnedSeconds = counter("ashlar_pinned_driver_time_seconds_total", "seconds", byCall, "Seconds that those calls "+
-		"took; 0 without pinned.Config.Clock")
-	pinnedMax = level("ashlar_pinned_driver_time_max_seconds", "seconds", byCall, "Seconds that the longest of "+
-		"those calls took since peaks were reset")
-	pinnedMin = level("ashlar_pinned_driver_time_min_seconds", "seconds", byCall, "Seconds that the shortest of "+
-		"those calls took since peaks were reset; missing if none took any")
+	pinnedCalls = counter("ashlar_pinned_driver_calls_total", "", byCall, "Driver calls that lock pages (alloc) "+
+		"and unlock them (free)")
+	pinnedSeconds = counter("ashlar_pinned_driver_time_seconds_total", "seconds", byCall, "Seconds that driver "+
+		"calls took to lock pages (alloc) and unlock them (free); 0 without pinned.Config.Clock")
+	pinnedMax = level("ashlar_pinned_driver_time_max_seconds", "seconds", byCall, "Seconds that the longest "+
+		"driver call took to lock pages (alloc) or unlock them (free), since peaks were reset")
+	pinnedMin = level("ashlar_pinned_driver_time_min_seconds", "seconds", byCall, "Seconds that the "+
+		"shortest driver call took to lock pages (alloc) or unlock them (free), since peaks were reset; missing if "+
+		"no call was timed")
 
 	deviceFree  = gauge("ashlar_device_free_bytes", "bytes", ofDevice, "Free bytes, as the device reports them")
-	deviceTotal = gauge("ashlar_device_total_bytes", "bytes", ofDevice, "Bytes that the device has")
+	deviceTotal = gauge("ashlar_device_total_bytes", "bytes", ofDevice, "Total bytes of the device")
 
-	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed "+
-		"(0), with the labels that it has")
+	success = level("ashlar_scrape_success", "", ofTenant, "1 if the source answered this scrape, 0 if it failed; "+
+		"with the labels of the source")
 )
 
 // measure is a quantity of layer.Counter; removals are not reported.
@@ -167,7 +167,7 @@ func measure(unit, which string) quantity {
 	name := "ashlar_memory_measured_"
 	return quantity{
 		now:   gauge(name+unit, unit, ofSource, which),
-		peak:  level(name+"peak_"+unit, unit, ofSource, which+": the most there were"),
-		added: counter(name+"added_"+unit+"_total", unit, ofSource, which+": what came, in all"),
+		peak:  level(name+"peak_"+unit, unit, ofSource, which+": highest value"),
+		added: counter(name+"added_"+unit+"_total", unit, ofSource, which+": total added"),
 	}
 }
