@@ -15,7 +15,9 @@ type completionCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*completionCmd) Help() string {
-	return `Examples:
+	return `Prints a script that completes the commands, flags and values of ashlar. The examples show where shells look for it.
+
+Examples:
 
     ashlar completion bash > /etc/bash_completion.d/ashlar
     ashlar completion zsh > "${fpath[1]}/_ashlar"
@@ -37,7 +39,7 @@ func (c *completionCmd) Run(s *streams, parser *kong.Kong) error {
 	return err
 }
 
-// commandNames are the names of the subcommands.
+// commandNames returns the names of the subcommands.
 func commandNames(app *kong.Application) string {
 	var names []string
 	for _, c := range app.Children {
@@ -46,7 +48,7 @@ func commandNames(app *kong.Application) string {
 	return strings.Join(names, " ")
 }
 
-// flagNames are the flags of a command as they are typed.
+// flagNames returns the flags of a command as a user types them.
 func flagNames(c *kong.Node) string {
 	names := []string{"--help", "-h"}
 	for _, f := range c.Flags {
@@ -58,7 +60,7 @@ func flagNames(c *kong.Node) string {
 	return strings.Join(names, " ")
 }
 
-// choices are the possible values, or beginnings of values; "" if any value is possible.
+// choices returns the possible values, or beginnings of values; "" if any value is possible.
 func choices(v *kong.Value) string {
 	switch {
 	case v.Name == "allocator":
@@ -73,7 +75,7 @@ func choices(v *kong.Value) string {
 	return strings.Join(v.EnumSlice(), " ")
 }
 
-// words are the arguments of a command that are not files, or "".
+// words returns the possible arguments of a command that are not files, or "".
 func words(c *kong.Node) string {
 	for _, p := range c.Positional {
 		if c := choices(p); c != "" {
@@ -125,7 +127,7 @@ complete -o default -F _ashlar ashlar
 `)
 }
 
-// zshQuote makes text fit between the brackets of a zsh specification.
+// zshQuote quotes text for the brackets of a zsh specification.
 func zshQuote(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace(text)
 }

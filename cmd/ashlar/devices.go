@@ -18,8 +18,8 @@ type devicesCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*devicesCmd) Help() string {
-	return `Lists the devices of all drivers with their abilities. Each device is opened briefly. For a driver without devices the reason
-is printed; "ashlar doctor" prints what the driver searched for and how to fix it.
+	return `Lists the devices of all drivers with their abilities. It opens each device briefly. For a driver without devices it prints the
+reason; "ashlar doctor" prints what the driver searched for and how to fix it.
 
 Examples:
 
@@ -27,7 +27,7 @@ Examples:
     ashlar devices --json | jq -r 'select(.driver == "cuda") | .spec'`
 }
 
-// deviceLine is the output of --json: of a device, or of a driver without one, which has an error and no spec.
+// deviceLine is the output of --json for a device, or for a driver without one: then it has an error and no spec.
 type deviceLine struct {
 	Driver          string   `json:"driver"`
 	Spec            string   `json:"spec,omitempty"`
@@ -182,7 +182,7 @@ func (l *deviceLine) details() string {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch {
 	case l.Error != "" && l.Spec == "":
-		add(`no device: %s. "ashlar doctor %s" says more`, l.Error, l.Driver)
+		add(`no device: %s. "ashlar doctor %s" prints details`, l.Error, l.Driver)
 	case l.Error != "":
 		add("could not be opened: %s", l.Error)
 	}
@@ -196,7 +196,7 @@ func (l *deviceLine) details() string {
 		add("%s of L2", bytesize.Format(l.L2))
 	}
 	if l.SharedMemory > 0 {
-		add("%s of shared memory a block", bytesize.Format(l.SharedMemory))
+		add("%s of shared memory per block", bytesize.Format(l.SharedMemory))
 	}
 	if l.MIG {
 		add("a slice of a GPU (MIG)")

@@ -92,7 +92,7 @@ func TestDoctorSaysWhatToDo(t *testing.T) {
 		t.Errorf("exit code %d of a look at all drivers", all.code)
 	}
 	has(t, all.out, "host", "sim good needs nothing", "broken a card: none")
-	has(t, ok(t, "devices"), `broken: no device: driver: Open: no such device (no card). "ashlar doctor broken" says more.`)
+	has(t, ok(t, "devices"), `broken: no device: driver: Open: no such device (no card). "ashlar doctor broken" prints details.`)
 	if got := ashlar(t, nil, "doctor", "nonesuch"); got.code != exitUsage {
 		t.Errorf("exit code %d of an unknown driver", got.code)
 	}
@@ -168,7 +168,7 @@ func TestVerifyOnADevice(t *testing.T) {
 
 // The output for devices that cannot be opened, and for drivers without devices.
 func TestDevicesThatCannotBeOpened(t *testing.T) {
-	has(t, ok(t, "devices"), `same: no device: none was found. "ashlar doctor same" says more.`)
+	has(t, ok(t, "devices"), `same: no device: none was found. "ashlar doctor same" prints details.`)
 	has(t, ok(t, "devices", "--json"), `{"driver":"same","ordinal":0,"error":"none was found"}`)
 	free := int64(1 << 30)
 	lines := []deviceLine{

@@ -17,9 +17,10 @@ type doctorCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*doctorCmd) Help() string {
-	return `Reports for each driver what it needs, where that was searched for, what was found, and how to install what is missing.
+	return `Lists the requirements of each driver. For each requirement it prints where it searched, what it found and, if something is
+missing, how to install it.
 
-The exit code is 1 if a driver given as an argument cannot work here.
+The exit code is 1 if a driver named as an argument cannot work on this machine.
 
 Examples:
 

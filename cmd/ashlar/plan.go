@@ -20,27 +20,28 @@ type planCmd struct {
 	Trace   string        `arg:"" help:"A memory snapshot of PyTorch, or a .script; - is standard input."`
 	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"Write the plan to this file; - is standard output."`
 	Force   bool          `help:"Replace PLAN if it exists."`
-	Ordinal int           `default:"-1" placeholder:"N" help:"The device of the trace, if it has several."`
-	Device  string        `placeholder:"DEVICE" help:"The device that the plan is for: one that \"ashlar devices\" lists, or sim (default: any). mem/planned refuses the plan on others."`
+	Ordinal int           `default:"-1" placeholder:"N" help:"The device of the trace to plan, if the trace has several."`
+	Device  string        `placeholder:"DEVICE" help:"The device that the plan is for: one that \"ashlar devices\" lists, or sim (default: any). mem/planned refuses the plan on other devices."`
 	Room    int           `placeholder:"PERCENT" help:"How much larger or smaller than recorded a request may be (default: as recorded)."`
-	Time    time.Duration `placeholder:"DURATION" help:"Time limit of the search for a better packing, such as 30s (default: a few tries)."`
+	Time    time.Duration `placeholder:"DURATION" help:"Time limit of the search for a better packing, such as 30s (default: a few attempts)."`
 	JSON    bool          `name:"json" help:"Print one JSON object."`
 }
 
 // Help implements kong.HelpProvider.
 func (*planCmd) Help() string {
-	return `Finds the repeating part of a trace, places its blocks in one region of nearly the smallest possible size, and writes the
-plan. In Go, planned.Read reads it, and planned.New opens an allocator that serves the expected requests from the region in a
-few nanoseconds and other requests from another allocator.
+	return `Places the blocks of a trace in one region of nearly the smallest possible size, and writes the plan. In Go, planned.Read
+reads it, and planned.New opens an allocator that serves the expected requests from the region in a few nanoseconds, and other
+requests from another allocator.
 
-If at least half of a stream's requests are equal rounds, two or more, and few requests follow them, the plan consists of the
-requests before the rounds and of one round. Otherwise it consists of all requests in order; steps that repeat are then served
-in any order.
+The requests of a stream repeat if at least half of them form two or more equal rounds, and few requests follow the rounds. The
+plan then has the requests before the rounds, and one round. Otherwise it has all requests of the stream in order, and serves
+repeated steps in any order.
 
-A request that failed when it was recorded is planned too, if the device (by default with an H200's memory) is large enough.
+A request that failed in the recording is planned too, if the device is large enough for it. Without --device, the memory is that
+of the recorded device or, if it is unknown, of an H200.
 
-A plan with room (--room 50) also serves requests of up to one and a half times the recorded sizes, and down to two thirds of
-them. Its region is larger by the same factor.
+A plan with room also serves requests of other sizes: with --room 50, of up to 1.5 times the recorded size and down to two thirds
+of it. Its region is larger by the same factor.
 
 Examples:
 
@@ -58,11 +59,11 @@ type planSummary struct {
 	Device        int          `json:"device"`
 	Plan          string       `json:"plan"`
 	PlanBytes     int64        `json:"plan_bytes"`
-	Requests      int          `json:"requests"`       // of the trace, those that failed included
-	TracePeak     int64        `json:"trace_peak"`     // requested, likewise
-	Slots         int          `json:"slots"`          // requests that the plan expects, a round of what repeats once
-	Placed        int          `json:"placed"`         // of them, from the region
-	RequestedPeak int64        `json:"requested_peak"` // of those, stream by stream
+	Requests      int          `json:"requests"`       // of the trace, including failed ones
+	TracePeak     int64        `json:"trace_peak"`     // requested bytes, including failed requests
+	Slots         int          `json:"slots"`          // requests that the plan expects; it counts one round
+	Placed        int          `json:"placed"`         // slots that the region serves
+	RequestedPeak int64        `json:"requested_peak"` // of the placed slots, summed over streams
 	Bound         int64        `json:"bound"`
 	Region        int64        `json:"region"`
 	Room          int          `json:"room"`
@@ -73,8 +74,8 @@ type planSummary struct {
 type planSummed struct {
 	Stream   int     `json:"stream"`
 	Requests int     `json:"requests"`
-	Prologue int     `json:"prologue"` // slots before what repeats, or all
-	Round    int     `json:"round"`    // slots of a round; 0: nothing repeats
+	Prologue int     `json:"prologue"` // slots before the rounds, or all slots
+	Round    int     `json:"round"`    // slots of a round; 0: no rounds
 	Rounds   float64 `json:"rounds"`   // in the trace
 	Region   int64   `json:"region"`
 }
@@ -85,7 +86,7 @@ func (c *planCmd) Run(s *streams) error {
 		return usageError{fmt.Errorf("--room %d: want 0 to 1000", c.Room)}
 	}
 	if c.Time < 0 {
-		return usageError{fmt.Errorf("--time %v: want more than nothing", c.Time)}
+		return usageError{fmt.Errorf("--time %v: want no less than 0", c.Time)}
 	}
 	device, err := c.device()
 	if err != nil {
@@ -201,7 +202,7 @@ func (sum *planSummary) write(w *page, in *input, device string) {
 			name = fmt.Sprintf("stream %d", l.Stream)
 		}
 		if l.Round == 0 {
-			field(name, "nothing as a whole: %s in order, and each step that comes again; %s",
+			field(name, "no rounds: %s in order, repeated steps in any order; %s",
 				plural(l.Prologue, "request"), bytesize.Format(l.Region))
 			continue
 		}
@@ -210,13 +211,13 @@ func (sum *planSummary) write(w *page, in *input, device string) {
 	}
 	field("served", "%s from the region, %s by the fallback", plural(sum.Placed, "request"),
 		count(sum.Slots-sum.Placed))
-	field("requested", "%s at the peak of what is served, %s of the whole trace", bytesize.Format(sum.RequestedPeak),
+	field("requested", "%s at the peak of the served requests, %s of the whole trace", bytesize.Format(sum.RequestedPeak),
 		bytesize.Format(sum.TracePeak))
-	field("bound", "%s: no region is smaller", bytesize.Format(sum.Bound))
+	field("bound", "%s: no region can be smaller", bytesize.Format(sum.Bound))
 	field("region", "%s (%.4f of the requested peak)", bytesize.Format(sum.Region),
 		ratio(sum.Region, sum.RequestedPeak))
 	if sum.Room > 0 {
-		field("room", "%d %% for other sizes than were recorded", sum.Room)
+		field("room", "%d %% for sizes other than recorded", sum.Room)
 	}
 	device = cmp.Or(device, "any")
 	field("device", "%s", device)

@@ -13,7 +13,7 @@ import (
 // A plan is written completely, names its source, and needs little more memory than is requested.
 func TestPlan(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "resnet.plan")
-	has(t, ok(t, "plan", sample("resnet"), "-o", at), "resnet: a plan of 6,615 requests on 1 stream", "nothing as a whole",
+	has(t, ok(t, "plan", sample("resnet"), "-o", at), "resnet: a plan of 6,615 requests on 1 stream", "no rounds: ",
 		"6,615 requests from the region, 0 by the fallback", "3.85GiB (1.0000 of the requested peak)", "device")
 	var sum planSummary
 	if err := json.Unmarshal([]byte(ok(t, "plan", "--json", "--device", "sim", "--force", "-o", at, sample("resnet"))), &sum); err != nil {
@@ -52,14 +52,14 @@ func TestPlanOfRounds(t *testing.T) {
 	has(t, ok(t, "plan", "--room", "50", script, "--force", "-o", at), "room", "12.00MiB (1.5")
 }
 
-// A request that failed when it was recorded is served from the region, and counts in limits that are multiples of the bound. One that
-// no device has room for makes no plan large.
+// A request that failed in the recording is served from the region, and counts in limits that are multiples of the bound.
+// A request that no device has room for does not enlarge the plan.
 func TestDefect03_PlansAndLimitsCountRequestsThatFailed(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "p")
 	text := "device sim total=64MiB\nalloc a 20MiB\ntry 30MiB\ntry 1TiB\nfree a\nalloc b 10MiB\n"
 	script := file(t, "tries.script", text)
 	has(t, ok(t, "plan", script, "-o", at), "a plan of 3 requests", "3 requests from the region, 0 by the fallback",
-		"50.00MiB at the peak of what is served, 50.00MiB of the whole trace", "50.00MiB (1.0000 of the requested peak)")
+		"50.00MiB at the peak of the served requests, 50.00MiB of the whole trace", "50.00MiB (1.0000 of the requested peak)")
 	script = file(t, "fits.script", strings.ReplaceAll(text, "try 1TiB\n", ""))
 	all := rows(t, ok(t, "replay", "--json", "-a", "planned", "--limit", "1.02x", script))
 	if *all[0].Limit != 51*mib || all[0].OOMs != 0 || all[1].RequestedPeak != 50*mib {
