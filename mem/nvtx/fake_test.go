@@ -17,21 +17,21 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// A fakeTool is a tool whose library is made of Go functions. It reads what it is handed at the offsets of the C
-// headers, keeps heaps and regions as NVTX describes them, and notes what a client may not do.
+// A fakeTool is a tool whose library consists of Go functions. It reads its arguments at the offsets of the C headers,
+// keeps heaps and regions as NVTX describes them, and records forbidden calls.
 type fakeTool struct {
-	// How the tool is made.
-	lacks     []string // entries that its library has not
-	omit      []callID // functions that it does not give
-	old       bool     // made for NVTX before 3.2
-	declines  bool     // the memory extension
+	// The tool's properties.
+	lacks     []string // entries that its library lacks
+	omit      []callID // functions that it does not provide
+	old       bool     // built for NVTX before 3.2
+	declines  bool     // it declines the memory extension
 	coreFails bool     // InitializeInjectionNvtx2 returns 0
 	noDomain  bool     // it has no nvtxDomainCreateA
 	refuse    func(r region) (handle uintptr, refused bool)
 
 	symbols map[string]uintptr
 
-	// What it saw.
+	// The tool's observations.
 	mu       sync.Mutex
 	info     [8]uint16 // the head of the module, segment count, segment ID, slot count, what must be null
 	slots    *[63]uintptr
@@ -48,13 +48,13 @@ type fakeRegion struct {
 	heap uintptr
 }
 
-// The domain that the fake makes.
+// The domain that the fake creates.
 const fakeDomain = 0xd0
 
 // playing is the fake that the C functions belong to.
 var playing atomic.Pointer[fakeTool]
 
-// play makes f the tool, attaches it and checks at the end that nothing was done that may not be done.
+// play makes f the tool and attaches it. It checks at the end of the test that no forbidden call was made.
 func (f *fakeTool) play(t testing.TB) (*Tool, error) {
 	t.Helper()
 	f.symbols, f.heaps, f.next = entries(), map[uintptr]region{}, 0x1000
@@ -78,7 +78,7 @@ func (f *fakeTool) lookup(symbol string) (uintptr, error) {
 	return 0, errors.New("no symbol " + symbol)
 }
 
-// entries makes the C functions, once a process: they cannot be taken back.
+// entries creates the C functions, once per process, since they cannot be freed.
 var entries = sync.OnceValue(func() map[string]uintptr {
 	return map[string]uintptr{
 		"InitializeInjectionNvtx2": purego.NewCallback(func(getExportTable uintptr) int {
@@ -106,7 +106,7 @@ var entries = sync.OnceValue(func() map[string]uintptr {
 	}
 })
 
-// The structures as C lays them out on 64 bits: bytes, but for the pointers.
+// The structures with C's 64-bit layout: bytes, except for the pointers.
 type (
 	cModule struct {
 		head     [8]byte
@@ -243,8 +243,8 @@ func (f *fakeTool) heapUnregister(domain, handle uintptr) {
 	f.note("no heap %s", text(r))
 }
 
-// watch is o for a tool that watches the driver, as compute-sanitizer does: it ends the heaps of a segment that the
-// driver got back before o hears of it, and calls it a mistake to end them again.
+// watch returns o for a tool that watches the driver, as compute-sanitizer does. Such a tool ends the heaps of a freed
+// segment before o learns of the free, and reports an error if they are ended again.
 func (f *fakeTool) watch(o mem.Observer) mem.Observer {
 	return func(e mem.Event) {
 		if e.Action == mem.ActionSegmentFree {
@@ -308,7 +308,7 @@ func (f *fakeTool) regionsUnregister(domain uintptr, d *cUnregister) {
 	}
 }
 
-// enter begins a call of the tool: every one has the domain that the tool made.
+// enter begins a call of the tool. Every call has the domain that the tool created.
 func (f *fakeTool) enter(call string, domain uintptr) (leave func()) {
 	disturb()
 	f.mu.Lock()

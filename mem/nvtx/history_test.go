@@ -17,8 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// After every operation of a random history the tool knows as heaps what the allocator has from its device, and as
-// regions what was asked for of the blocks that are in use.
+// After every operation of a random history, the tool's heaps are the memory that the allocator has from its device,
+// and its regions are the requested bytes of the blocks in use.
 func TestToolKnowsWhatTheAllocatorHas(t *testing.T) {
 	for name, settings := range map[string]string{
 		"native": "", "split": "max_split_size_mb:20", "expandable": "expandable_segments:True",
@@ -90,7 +90,7 @@ func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *
 	}
 }
 
-// held are the addresses that the allocator has from its device, and those that users asked for.
+// held returns the address ranges that the allocator has from its device, and those that users requested.
 func held(a *caching.Allocator) (segments, blocks []region) {
 	for _, s := range a.Snapshot() {
 		segments = append(segments, region{Ptr: s.Ptr, Size: s.TotalSize})
@@ -119,7 +119,7 @@ func (f *fakeTool) regionRanges() []region {
 	return all
 }
 
-// joined joins neighbours: a block may be cut where one run of pages ends and another begins.
+// joined merges adjacent ranges: a block may be divided where one run of pages ends and another begins.
 func joined(all []region) []region {
 	slices.SortFunc(all, func(a, b region) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	var out []region

@@ -46,7 +46,7 @@ func TestToolsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// What the tool is shown is what the header nvtxExtImplMem_v1.h of NVTX 3.2 shows.
+// The tool receives the calls and structures of the header nvtxExtImplMem_v1.h of NVTX 3.2.
 func TestToolIsShownTheMemoryModule(t *testing.T) {
 	f := &fakeTool{}
 	if _, err := f.play(t); err != nil {
@@ -60,7 +60,7 @@ func TestToolIsShownTheMemoryModule(t *testing.T) {
 	}
 }
 
-// Tools that know nothing of domains, and those made for the first version of the extension, are as good.
+// Tools without domains, and tools for the first version of the extension, are supported too.
 func TestOtherToolsSeeTheSame(t *testing.T) {
 	for name, f := range map[string]*fakeTool{
 		"as it is":   {},
@@ -124,7 +124,7 @@ func TestBlockAcrossRunsOfPages(t *testing.T) {
 	wantCalls(t, f, "no heap 0x10000+0x10000", "no heap 0x20000+0x10000", "no heap 0x30000+0x10000")
 }
 
-// Pages that are unmapped out of the middle of a run leave the blocks on both sides open.
+// When pages are unmapped in the middle of a run, the blocks on both sides stay open.
 func TestUnmapOfAPartOfARun(t *testing.T) {
 	f := &fakeTool{}
 	tool, err := f.play(t)
@@ -144,8 +144,8 @@ func TestUnmapOfAPartOfARun(t *testing.T) {
 	wantCalls(t, f, "no region 0x10200+0x200", "no region 0x40000+0x10000", "no heap 0x40000+0x10000")
 }
 
-// A tool that watches the driver ends the heap of a segment that the driver gets back, live regions and all, and takes the
-// next segment at the same addresses for a heap like any other. It is not told to end what it has ended.
+// A tool that watches the driver ends the heap of a freed segment, including live regions. The next segment at the same
+// addresses is a new heap. The tool is not asked to end a heap twice.
 func TestSegmentsThatTheDriverGetsBack(t *testing.T) {
 	f := &fakeTool{}
 	tool, err := f.play(t)
@@ -197,7 +197,7 @@ func TestWhatTheObserverHasNotSeenIsLeftAlone(t *testing.T) {
 	wantCalls(t, f)
 }
 
-// One observer may serve allocators that know nothing of each other.
+// One observer can serve several independent allocators.
 func TestObserverIsSafeForConcurrentUse(t *testing.T) {
 	f := &fakeTool{}
 	tool, err := f.play(t)
@@ -221,7 +221,7 @@ func TestObserverIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// NVTX reads a slot at each call, so a tool can take its functions back when it ends.
+// NVTX reads a slot at each call, so a tool can remove its functions when it ends.
 func TestToolThatTakesItsFunctionsBack(t *testing.T) {
 	for _, empty := range []uintptr{0, disabled} {
 		f := &fakeTool{}

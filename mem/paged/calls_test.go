@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Work that repeats comes to few driver calls or none, in no more memory than it needs: here to none for most of the
-// seeds, and to one for three requests at most.
+// Repeating work soon needs few driver calls or none, in no more memory than its peak: here none for most of the seeds,
+// and at most one for three requests.
 func TestRepeatedWorkComesToFewCalls(t *testing.T) {
 	none, all := 0, 0
 	for seed := range uint64(12) {
@@ -40,7 +40,7 @@ func TestRepeatedWorkComesToFewCalls(t *testing.T) {
 	}
 }
 
-// streams returns so many, the default one among them.
+// streams returns n streams, including the default one.
 func (r *rig) streams(n int) []driver.Stream {
 	all := []driver.Stream{r.s}
 	for len(all) < n {
@@ -49,7 +49,7 @@ func (r *rig) streams(n int) []driver.Stream {
 	return all
 }
 
-// repeatable makes a piece of work that ends as it began: blocks of many sizes, freed in any order.
+// repeatable returns work that frees all that it allocates: blocks of many sizes, freed in random order.
 func repeatable(seed uint64, streams int) func(r *rig, own []driver.Stream) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	type act struct {
@@ -82,8 +82,9 @@ func repeatable(seed uint64, streams int) func(r *rig, own []driver.Stream) {
 	}
 }
 
-// A training step: weights stay, activations pile up and go in reverse, with scratch between. In the memory that it
-// needs it comes to a fifth of the calls of its first round, often to none; with a tenth to spare always to none.
+// A training step: weights stay, activations accumulate and are freed in reverse order, with scratch between. With just
+// the memory of its peak, later rounds need a fifth of the driver calls of the first, often none. With a tenth more
+// memory they always need none.
 func TestTrainingStepsComeToFewCalls(t *testing.T) {
 	none := 0
 	for i := range uint64(16) {
@@ -137,7 +138,7 @@ func TestTrainingStepsComeToFewCalls(t *testing.T) {
 	}
 }
 
-// A page that moves is mapped once more, and its old mapping is there when a block comes back.
+// A page that moves is mapped at a second address. Its old mapping remains for a block that is allocated there again.
 func TestAnAliasCostsOneMap(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	x, y := r.granules(3), r.granules(1)
@@ -168,8 +169,8 @@ func TestAnAliasCostsOneMap(t *testing.T) {
 	r.free(y)
 }
 
-// A block that comes and goes makes no driver call and takes nothing from Go's heap, whatever else is live. (Its
-// self-checks do, under the tag.)
+// Allocating and freeing one block repeatedly makes no driver call and no Go heap allocation, whatever else is live.
+// (The checks under the tag invariants allocate.)
 func TestWarm(t *testing.T) {
 	for _, live := range []int{0, 2000} {
 		r := simple(t, 4096, paged.Config{})
@@ -216,7 +217,7 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// Free makes no driver call, but where memory is to be given back at once.
+// Free makes no driver call, unless memory must be freed at once.
 func TestFreeMakesNoCall(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 16 * granule})
 	s := r.stream()

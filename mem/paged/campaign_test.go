@@ -14,9 +14,9 @@ var (
 	seed = flag.Uint64("seed", 0, "of TestCampaign; 0: a fresh one")
 )
 
-// TestCampaign runs random histories of work on several streams, with hardly enough memory, so that pages move all the
-// time. Streams come and go, capture, and are held; blocks are used and freed by others than their own. Contents
-// survive everything, and the device sees no two pieces of work that meet unordered.
+// TestCampaign runs random histories of work on several streams, with barely enough memory, so that pages move often.
+// Streams are created and closed, capture, and are held. Blocks are used and freed by other streams than their own.
+// Contents stay intact, and the device reports no race.
 func TestCampaign(t *testing.T) {
 	from := testkit.SeedFlag(t, "seed", *seed)
 	const total = 64 // granules

@@ -9,7 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// A stream captures, and memory that it used before is free. Others get memory all the same: the device has plenty.
+// While a stream captures, the free memory that it used before is unavailable. Other streams still get memory, since
+// the device has enough.
 func TestOthersAllocateWhileOneCaptures(t *testing.T) {
 	for _, c := range []sim.Completion{sim.AtOnce, sim.OnDemand} {
 		r := newRig(t, 64, sim.Options{Completion: c}, paged.Config{}, nil)
@@ -32,7 +33,7 @@ func TestOthersAllocateWhileOneCaptures(t *testing.T) {
 	}
 }
 
-// A stream captures, and others used the free memory before. It gets memory all the same.
+// A capturing stream gets memory although other streams used all free memory before.
 func TestAllocInACapture(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{}, nil)
 	b := r.granules(1)
@@ -55,7 +56,7 @@ func TestAllocInACapture(t *testing.T) {
 	r.must(g.Close())
 }
 
-// A request that a capture has refused leaves no trace, however often it is made.
+// A request that is refused because of a capture changes nothing, however often it is repeated.
 func TestRefusalsTakeNoAddresses(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule, Addresses: 16 * granule}, nil)
 	b := r.granules(8)
@@ -77,7 +78,8 @@ func TestRefusalsTakeNoAddresses(t *testing.T) {
 	r.free(r.alloc(s, 8*granule))
 }
 
-// A stream used memory once; others have had all of it since, in order. That it captures now is nothing to them.
+// A stream used memory once, and other streams have used all of it since, in order. A capture on the first stream does
+// not affect them.
 func TestAnIdleCaptureStopsNobody(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule}, nil)
 	s := r.stream()
@@ -101,7 +103,7 @@ func TestAnIdleCaptureStopsNobody(t *testing.T) {
 	r.must(g.Close())
 }
 
-// The live blocks of a capture hold the results of each launch, whatever others do with the memory around them.
+// The live blocks of a capture hold the results of each launch, while other streams use the memory around them.
 func TestGraphsKeepTheirMemory(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.AtRandom, Seed: 5}, paged.Config{Limit: 8 * granule}, nil)
 	s := r.stream()
@@ -126,12 +128,11 @@ func TestGraphsKeepTheirMemory(t *testing.T) {
 	r.free(b, first)
 }
 
-// Memory is short, and the hole that needs the least of it was used by a stream that captures: another one does.
+// Memory is short, and the gap that needs the fewest new pages was used by a capturing stream: another gap is used.
 func TestShortOfMemoryBesideACapture(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 11 * granule}, nil)
 	s := r.stream()
-	// Three gaps of two granules each. The first two share their edges with what is live, so that they need one more
-	// only.
+	// Three gaps of two granules each. The first two share their edge pages with live blocks, so each needs only one page.
 	first, one := r.alloc(r.s, granule*3/2), r.granules(2)
 	second, two := r.granules(1), r.alloc(s, 2*granule)
 	third, three := r.alloc(r.s, granule*3/2), r.granules(2)

@@ -15,8 +15,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Goroutines on streams of their own and on one together allocate, fill, hand over and free, while others look and
-// empty the cache.
+// Goroutines, on separate streams and on a shared one, allocate, fill, pass on and free blocks, while other goroutines
+// read statistics and empty the cache.
 func TestConcurrent(t *testing.T) {
 	for _, cfg := range []paged.Config{{}, {Limit: 40 * granule}, {Limit: 40 * granule, NoAliases: true}, {Keep: 2 * granule}} {
 		r := newRig(t, 64, sim.Options{Unchecked: true}, cfg, nil)
@@ -125,7 +125,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// What goroutines have freed, on whatever processor, is to be had for a request that takes all of the limit.
+// Memory that goroutines freed, on any processor, is available to a request for the whole limit.
 func TestFreedElsewhere(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	const most = 8 * 3 // granules that eight blocks touch which are less than two granules long
@@ -150,8 +150,8 @@ func TestFreedElsewhere(t *testing.T) {
 	}
 }
 
-// What was freed is free, even if a request has just taken it out of a processor cache and waits for the lock: for
-// statistics, and for a request that needs all of the limit.
+// A freed block counts as free even while a request that took it from a processor cache waits for the lock: in the
+// statistics, and for a request that needs the whole limit.
 func TestFreedWhileOthersWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	next := func() {} // what the next call of Map does first

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Memory goes to who needs it, wherever it was: the pages of every second block, freed, become one large block.
+// Free pages can serve any request, wherever they are: here the pages of every second block become one large block.
 func Example() {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	defer dev.Close()

@@ -26,8 +26,7 @@ func faulty(t testing.TB, granules int64, o sim.Options, cfg paged.Config) (*rig
 	return r, f
 }
 
-// Pages that the driver would not take back are memory all the same, once it takes them: a request that needs it
-// succeeds.
+// Pages that the driver failed to free are freed later, and a request that needs the memory then succeeds.
 func TestRefusedDropIsNotLost(t *testing.T) {
 	r, f := faulty(t, 64, sim.Options{}, paged.Config{Limit: 4 * granule})
 	r.free(r.granules(4))
@@ -42,7 +41,7 @@ func TestRefusedDropIsNotLost(t *testing.T) {
 	r.free(b)
 }
 
-// Close tries again what the device did not do the first time, the stream that it waits with included.
+// Close repeats the calls that failed the first time, including those for the stream that it waits with.
 func TestCloseAgainAfterAFailure(t *testing.T) {
 	for _, kind := range []intercept.Kind{intercept.Unmap, intercept.Drop, intercept.Release, intercept.CloseStream} {
 		r, f := faulty(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{})
@@ -66,8 +65,8 @@ func TestCloseAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// Every driver call of short histories in which pages move fails: alone, or with all that follow. What is live stays as
-// it is, nothing is lost, and what could not be done can be as soon as the device is well.
+// Every driver call of short histories in which pages move fails in turn: alone, or together with all later ones. Live
+// blocks keep their contents, no memory is lost, and failed requests succeed once the device works again.
 func TestEveryCallFails(t *testing.T) {
 	failures := 0
 	rules := []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}}
@@ -94,8 +93,8 @@ func TestEveryCallFails(t *testing.T) {
 	t.Logf("%d driver calls failed, each in a history of its own", failures)
 }
 
-// failHistory runs a history in which a driver call of the allocator fails by a rule. It reports whether there is such
-// a call.
+// failHistory runs a history in which a rule makes a driver call of the allocator fail. It reports whether the history
+// has such a call.
 func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 	r, f := faulty(t, 32, sim.Options{Completion: sim.OnDemand, Seed: 3}, cfg)
 	fail := func(format string, args ...any) {
@@ -193,13 +192,13 @@ func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 	return fired
 }
 
-// known reports whether an error is the driver's, or says that there is no memory.
+// known reports whether an error is the injected one or an out-of-memory error.
 func known(err error) bool {
 	var e *driver.Error
 	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
 }
 
-// onLoan lists what a snapshot says is live.
+// onLoan lists the live blocks of a snapshot.
 func onLoan(a *paged.Allocator) (blocks []mem.BlockInfo) {
 	for _, seg := range a.Snapshot() {
 		for _, b := range seg.Blocks {
@@ -211,7 +210,7 @@ func onLoan(a *paged.Allocator) (blocks []mem.BlockInfo) {
 	return blocks
 }
 
-// Memory is remapped in the middle of a request, and a call fails: the snapshot is what it was.
+// If a driver call fails while a request remaps memory, the snapshot does not change.
 func TestFailedRemapChangesNothing(t *testing.T) {
 	for _, test := range []struct {
 		kind    intercept.Kind

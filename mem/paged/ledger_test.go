@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// A ledger replays an allocator's events from what its snapshot said at the start.
+// A ledger replays an allocator's events, starting from a snapshot.
 type ledger struct {
 	a     *paged.Allocator
 	live  map[driver.Pointer]int64 // requested bytes
@@ -76,7 +76,7 @@ func (l *ledger) hear(e mem.Event) {
 	}
 }
 
-// close ends observing, and compares what was heard with the statistics.
+// close ends observing, and compares the events with the statistics.
 func (l *ledger) close() error {
 	l.a.Observe(nil)
 	if l.wrong != nil {

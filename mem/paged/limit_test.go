@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// reserved fails the test unless there is so much memory, in granules.
+// reserved fails the test unless this much memory is reserved, in granules.
 func (r *rig) reserved(want int64, when string) {
 	r.t.Helper()
 	r.check()
@@ -179,7 +179,7 @@ func TestMemoryFraction(t *testing.T) {
 	}
 }
 
-// What an error says would help does help, when the fraction, or both, are too low.
+// The settings that an error recommends do help, if the fraction is too low, or the limit too.
 func TestRemediesOfAFraction(t *testing.T) {
 	for _, limit := range []int64{0, 40, 8} {
 		r := simple(t, 64, paged.Config{Limit: limit * granule})
@@ -219,7 +219,7 @@ func TestPagesFollowTheLimit(t *testing.T) {
 	r.free(low, high, higher)
 }
 
-// A limit that cannot be reached, since the driver fails, holds all the same.
+// A limit is in force even if the driver fails to free the memory beyond it.
 func TestALowerLimitWhenTheDriverFails(t *testing.T) {
 	r, f := faulty(t, 64, sim.Options{}, paged.Config{})
 	r.free(r.each(8)...)
@@ -243,8 +243,8 @@ func TestALowerLimitWhenTheDriverFails(t *testing.T) {
 	r.free(live...)
 }
 
-// In a random history with limits that come and go, no memory is created beyond the limit of the time, and a request
-// fails only if the limit, or the device, leaves it no room.
+// In a random history with changing limits, no memory is created beyond the current limit, and a request fails only if
+// the limit or the device has no room for it.
 func TestLimitsInRandomHistories(t *testing.T) {
 	for seed := range uint64(12) {
 		c := sim.AtOnce
@@ -295,7 +295,7 @@ func TestLimitsInRandomHistories(t *testing.T) {
 	}
 }
 
-// CacheInfo and LargestRequest tell what can be had: no more, no less.
+// A request of the size that CacheInfo or LargestRequest returns succeeds, and a larger one fails.
 func TestTheLargestRequest(t *testing.T) {
 	for _, x := range []struct{ limit, live, idle, want int64 }{ // granules, of 64
 		{0, 10, 6, 54},

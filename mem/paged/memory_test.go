@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Without a limit, no more memory is held than the live peak needs, within 2.5 % for blocks of all sizes in random order: pages of
-// several granules lie at the edges of the holes between them.
+// Without a limit, the reserved memory exceeds the live peak by at most 2.5 %, for blocks of all sizes in random order:
+// pages of several granules lie at the edges of the gaps between blocks.
 func TestReservedIsTheLivePeak(t *testing.T) {
 	for seed := range uint64(6) {
 		r := simple(t, 1<<16, paged.Config{})
@@ -43,8 +43,8 @@ func TestReservedIsTheLivePeak(t *testing.T) {
 	}
 }
 
-// Under a limit a request succeeds whenever there is as much memory, wherever the free part of it is: here just behind the last block, to the last
-// byte of the last page.
+// Under a limit, a request succeeds whenever that much memory is free, wherever it is: here directly after the last
+// block, up to the last byte of the last page.
 func TestTheLimitCanBeFilled(t *testing.T) {
 	const limit = 24 // granules
 	for seed := range uint64(20) {
@@ -95,8 +95,8 @@ func TestTheLimitCanBeFilled(t *testing.T) {
 	}
 }
 
-// Under a limit a request succeeds if there is a gap between blocks, or room behind them, which touches no more granules that are not in
-// use than there are left.
+// Under a limit, a request succeeds if a gap between blocks, or the room after them, needs no more unused granules than
+// the limit leaves.
 func TestWhatFitsIsFound(t *testing.T) {
 	const limit = 24 // granules
 	for seed := range uint64(40) {
@@ -157,7 +157,7 @@ func (r *rig) used(blocks []mem.Block) int64 {
 	return int64(len(touched)) * granule
 }
 
-// Free memory in pieces, none of which would do, is a block.
+// Several free pieces, each too small for a request, together serve it.
 func TestFragmentsAreMemory(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 64 * granule})
 	var live []mem.Block
@@ -180,7 +180,7 @@ func TestFragmentsAreMemory(t *testing.T) {
 	r.free(all)
 }
 
-// Blocks share the pages in which they meet, and small ones slabs.
+// Adjacent blocks share the page at their border, and small blocks share slabs.
 func TestEdgesAreShared(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 3 * granule})
 	x, y := r.alloc(r.s, granule*3/2), r.alloc(r.s, granule*3/2)
@@ -207,7 +207,7 @@ func TestEdgesAreShared(t *testing.T) {
 	r.free(r.granules(3))
 }
 
-// Small blocks are to be had where there is no room for a slab.
+// A small request succeeds even if there is no room for a slab.
 func TestSmallBlocksWithoutSlabs(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: granule})
 	x := r.alloc(r.s, granule-8<<10)
@@ -225,7 +225,7 @@ func TestSmallBlocksWithoutSlabs(t *testing.T) {
 	r.free(r.granules(1))
 }
 
-// Idle memory beyond what is to be kept goes back when blocks are freed.
+// When blocks are freed, idle memory beyond the amount to keep returns to the driver.
 func TestKeep(t *testing.T) {
 	for _, test := range []struct{ keep, want int64 }{{paged.KeepAll, 16}, {paged.KeepNone, 0}, {4 * granule, 4}, {granule - 1, 0}} {
 		r := simple(t, 64, paged.Config{Keep: test.keep})
@@ -246,7 +246,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Pages can be as large as anybody likes.
+// A page may have any size.
 func TestHugePages(t *testing.T) {
 	for _, cfg := range []paged.Config{{Page: 1 << 40}, {Page: 1 << 33}} {
 		r := simple(t, 1<<18, cfg)

@@ -73,7 +73,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Close refuses while blocks are live, and goes on as before; a closed allocator allocates nothing.
+// Close fails while blocks are live, and the allocator still works. A closed allocator allocates nothing.
 func TestClose(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	b := r.granules(2)

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// NoRetry gives nothing back and waits for nothing; where the device has room there is no need to.
+// A request with NoRetry frees no cached memory and does not wait. If the device has room, it needs neither.
 func TestNoRetryTakesNewMemory(t *testing.T) {
 	for _, cfg := range []paged.Config{{}, {NoAliases: true}, {Page: 8 * granule}, {Limit: 32 * granule}} {
 		r := simple(t, 64, cfg)
@@ -25,7 +25,7 @@ func TestNoRetryTakesNewMemory(t *testing.T) {
 	}
 }
 
-// What an error says would have helped does help.
+// The remedy that an error recommends does help.
 func TestRemedies(t *testing.T) {
 	for _, test := range []struct {
 		name               string
@@ -85,7 +85,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// The figures of an error are true.
+// The figures of an error are correct.
 func TestOutOfMemoryFigures(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 16 * granule})
 	pin, other := r.alloc(r.s, granule/2), r.granules(10)
@@ -147,7 +147,8 @@ func TestTooLarge(t *testing.T) {
 	r.free(x)
 }
 
-// Others have the device's memory: the error has what the device said, and when they give it back there is room.
+// If other programs use the device's memory, the error includes the device's error. Once they free it, requests
+// succeed.
 func TestDeviceFullOfOthers(t *testing.T) {
 	r := simple(t, 16, paged.Config{})
 	p, err := r.sim.Alloc(12 * granule)
@@ -166,7 +167,7 @@ func TestDeviceFullOfOthers(t *testing.T) {
 	r.free(x, z, big, more)
 }
 
-// NoRetry waits for nothing and gives nothing back: the same request without it may.
+// A request with NoRetry does not wait and frees no cached memory. The same request without NoRetry may.
 func TestNoRetry(t *testing.T) {
 	for _, cfg := range []paged.Config{{Limit: 4 * granule}, {Limit: 4 * granule, NoAliases: true}, {Limit: 8 * granule, Page: 2 * granule}} {
 		r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, cfg, nil)
@@ -193,7 +194,7 @@ func TestNoRetry(t *testing.T) {
 	}
 }
 
-// Requests that no device could serve take no addresses, whatever their sizes.
+// Requests too large for any device reserve no addresses.
 func TestHopelessRequestsTakeNoAddresses(t *testing.T) {
 	for _, cfg := range []paged.Config{{}, {Limit: 8 * granule, Addresses: 16 * granule}} {
 		r := simple(t, 16, cfg)
@@ -207,7 +208,7 @@ func TestHopelessRequestsTakeNoAddresses(t *testing.T) {
 	}
 }
 
-// A request that may not wait gets memory where the device has some, though what fits best would have to be waited for.
+// A request that must not wait gets new memory from the device, even if the best fit would require a wait.
 func TestNoRetryTakesWhatNeedsNoWait(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{}, nil)
 	x, y := r.granules(2), r.granules(1)

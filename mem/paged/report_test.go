@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Statistics count what was asked for and allocated, through processor caches and past them, while observed and not.
+// Statistics count requested and allocated bytes, with and without processor caches, and with and without an observer.
 func TestStatistics(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	x, y, z := r.alloc(r.s, 1000), r.alloc(r.s, granule+1), r.alloc(r.s, 512)
@@ -56,7 +56,7 @@ func TestStatistics(t *testing.T) {
 	r.free(y, z)
 }
 
-// A recorder hears all that happens, and a snapshot of the allocator is one that other tools take.
+// A recorder receives every event, and other tools accept a snapshot of the allocator.
 func TestRecorded(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 20 * granule})
 	recorder := trace.NewRecorder(trace.RecorderOptions{})
@@ -100,7 +100,7 @@ func TestRecorded(t *testing.T) {
 	r.free(live...)
 }
 
-// Requests that find no memory are events, too.
+// Requests that fail for lack of memory are events too.
 func TestOutOfMemoryIsAnEvent(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 4 * granule})
 	var heard []mem.Event
@@ -156,7 +156,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// A small request that finds room where there is none for a slab is no failure, nor told as one.
+// A small request that succeeds without a slab is no failure, and not reported as one.
 func TestNoEventOfASlab(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: granule})
 	x := r.alloc(r.s, granule-8<<10)

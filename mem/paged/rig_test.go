@@ -13,8 +13,8 @@ import (
 
 const granule = 64 << 10 // of the simulated devices of these tests: small, so that memory moves often
 
-// A rig is a device and an allocator on it, for one goroutine. At the end of the test everything must have been given
-// back, and the device must have nothing to report.
+// A rig is a device and an allocator on it, for one goroutine. At the end of the test everything must have been freed,
+// and the device must have nothing to report.
 type rig struct {
 	t   testing.TB
 	sim *sim.Device
@@ -23,7 +23,7 @@ type rig struct {
 	s   driver.Stream // the default one
 }
 
-// newRig opens a device of so many granules, and an allocator. wrap, if not nil, puts a device between them.
+// newRig opens a device with this many granules, and an allocator. wrap, if not nil, wraps the device.
 func newRig(t testing.TB, granules int64, o sim.Options, cfg paged.Config, wrap func(driver.Device) driver.Device) *rig {
 	t.Helper()
 	o.Total, o.Granularity, o.CallSites = granules*granule, granule, true
@@ -39,7 +39,7 @@ func newRig(t testing.TB, granules int64, o sim.Options, cfg paged.Config, wrap 
 	return r
 }
 
-// simple is a rig whose work is done at once.
+// simple returns a rig whose device does work at once.
 func simple(t testing.TB, granules int64, cfg paged.Config) *rig {
 	t.Helper()
 	return newRig(t, granules, sim.Options{}, cfg, nil)
@@ -57,7 +57,7 @@ func (r *rig) check() {
 	r.must(r.a.Check())
 }
 
-// finish gives back what is live, closes and looks for what is missing.
+// finish frees the live blocks, closes the allocator, and checks for leaks.
 func (r *rig) finish() {
 	r.t.Helper()
 	if err := r.a.Check(); err != nil {
@@ -109,7 +109,7 @@ func (r *rig) fill(s driver.Stream, b mem.Block, pattern byte) {
 	r.must(s.Fill(b.Ptr, pattern, b.Size))
 }
 
-// busy queues so many pieces of work on a block.
+// busy queues n pieces of work on a block.
 func (r *rig) busy(s driver.Stream, b mem.Block, n int) {
 	r.t.Helper()
 	for range n {
@@ -117,7 +117,7 @@ func (r *rig) busy(s driver.Stream, b mem.Block, n int) {
 	}
 }
 
-// holds checks that a block is full of a pattern.
+// holds checks that a pattern fills a block.
 func (r *rig) holds(s driver.Stream, b mem.Block, pattern byte) {
 	r.t.Helper()
 	got := make([]byte, b.Size)

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// A stream is closed: it has done its work, and what it used can be given back, moved, and had by a stream of its
-// number.
+// Once a stream is closed, its work is done. The memory that it used can be freed, moved, and used by a stream with the
+// same ID.
 func TestClosedStreams(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		r := newRig(t, 8, sim.Options{Completion: sim.OnDemand}, paged.Config{NoAliases: true, Limit: 4 * granule}, nil)
@@ -34,8 +34,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// What a processor cache holds for a stream that is closed may go to one of its number, which others have to wait for
-// then.
+// A block that a processor cache holds for a closed stream may go to a new stream with the same ID. Other streams must
+// then wait for the new one.
 func TestTheNumberOfAClosedStream(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: granule}, nil)
 	for _, size := range []int64{granule, 512} {
@@ -61,7 +61,7 @@ func TestTheNumberOfAClosedStream(t *testing.T) {
 	}
 }
 
-// The host waits for those who used what is to be unmapped, and for no work of others, nor for what those queued later.
+// Before memory is unmapped, the host waits for the streams that used it, but not for other streams or for later work.
 func TestUnmapWaitsForItsUsersAlone(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 4 * granule, NoAliases: true}, nil)
 	user, other := r.stream(), r.stream()
@@ -85,7 +85,7 @@ func TestUnmapWaitsForItsUsersAlone(t *testing.T) {
 	r.free(between, more)
 }
 
-// Memory was remapped after a free, so there is a mark of then: what the stream queued later stays to be done.
+// Memory was remapped after a free, so a mark from that time exists, and the host does not wait for later work.
 func TestUnmapWaitsForTheFree(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 6 * granule, NoAliases: true}, nil)
 	user := r.stream()
@@ -105,8 +105,8 @@ func TestUnmapWaitsForTheFree(t *testing.T) {
 	r.free(theirs, between, tail, first, second)
 }
 
-// A stream used memory once. Another took it over, in order, and freed it: what the first has to do by then is not
-// waited for.
+// A stream used memory, and another stream then used it in order and freed it. Remapping does not wait for later work
+// of the first stream.
 func TestUnmapWaitsForNoFormerUser(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 4 * granule, NoAliases: true}, nil)
 	former, user := r.stream(), r.stream()
@@ -127,7 +127,7 @@ func TestUnmapWaitsForNoFormerUser(t *testing.T) {
 	r.free(theirs, between, more)
 }
 
-// Streams from number 63 on are known together: each is waited for all the same, and none is forgotten.
+// Streams with IDs from 63 on share one bit, but each of them is waited for.
 func TestFarStreams(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule}, nil)
 	var far []driver.Stream
@@ -159,8 +159,8 @@ func TestFarStreams(t *testing.T) {
 	}
 }
 
-// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
-// another waits for those alone that used the memory.
+// Streams with high IDs are distinguished: each reuses the memory that it freed without a driver call, and another
+// stream waits only for the streams that used the memory.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	r := newRig(t, 256, sim.Options{}, paged.Config{}, nil)
 	streams := make([]driver.Stream, 100)
@@ -191,8 +191,8 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	r.finish()
 }
 
-// A stream whose blocks are all freed is marked once more, asked until it is done, and then left alone: it may be
-// another library's, and gone.
+// A stream whose blocks are all freed is marked once more and queried until that mark is reached. After that it is not
+// used: it may belong to another library, which may have destroyed it.
 func TestStreamsWithoutBlocksAreLeftAlone(t *testing.T) {
 	calls := map[driver.Stream]map[intercept.Kind]int{}
 	r := newRig(t, 64, sim.Options{}, paged.Config{Limit: 8 * granule, NoAliases: true}, func(d driver.Device) driver.Device {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A world is a model of what an allocator was asked. Its test fails at once if something is wrong.
+// A world is a model of an allocator and its users. Its test fails at once if the allocator disagrees with the model.
 type world struct {
 	*rig
 	rng     *rand.Rand
@@ -119,7 +119,7 @@ func (w *world) next() {
 	}
 }
 
-// size is up to 12 granules or so, small ones as often as large ones, whole granules at times.
+// size returns a random size of up to about 12 granules, small as often as large, and sometimes a whole number of them.
 func (w *world) size() int64 {
 	size := 1 + w.rng.Int64N(12*granule)>>w.rng.IntN(13)
 	if w.rng.IntN(4) == 0 {
@@ -166,7 +166,7 @@ func (w *world) request(q *queue) {
 	w.write(b, q)
 }
 
-// follow makes q wait for what another has queued, and reports whether it can.
+// follow makes q wait for the work that another stream has queued, and reports whether it can.
 func (w *world) follow(q, other *queue) bool {
 	w.t.Helper()
 	if q == other || !slices.Contains(w.streams, other) { // what is closed has done its work
@@ -188,7 +188,7 @@ func (b *liveBlock) touch(q *queue) {
 	}
 }
 
-// write gives a block new contents, unless it cannot be ordered after what is to come first.
+// write gives a block new contents, unless the write cannot be ordered after earlier work on the block.
 func (w *world) write(b *liveBlock, q *queue) {
 	w.t.Helper()
 	if b.pinned != nil || q.capturing && (b.writer != q || b.owner != q || len(b.readers) > 0 || len(b.users) > 0) {
@@ -229,7 +229,7 @@ func (w *world) read(b *liveBlock, q *queue) {
 	}
 }
 
-// look ends captures, waits for all streams and looks at the samples.
+// look ends captures, waits for all streams and checks the samples.
 func (w *world) look() {
 	w.t.Helper()
 	for _, q := range w.streams {
@@ -250,7 +250,7 @@ func (w *world) look() {
 	w.taken = w.taken[:0]
 }
 
-// joinUsers makes the owner wait for those who use a block, so that Free need not be told of them.
+// joinUsers makes the owner wait for the users of a block, so that Free does not need their names.
 func (w *world) joinUsers(b *liveBlock) {
 	w.t.Helper()
 	if b.pinned != nil || !slices.Contains(w.streams, b.owner) {
@@ -264,7 +264,7 @@ func (w *world) joinUsers(b *liveBlock) {
 	b.writer, b.readers, b.users = b.owner, nil, nil
 }
 
-// giveBack looks at a block and frees it, unless captured work needs it.
+// giveBack checks a block and frees it, unless captured work needs it.
 func (w *world) giveBack(b *liveBlock) {
 	w.t.Helper()
 	if b.pinned != nil {
@@ -291,7 +291,7 @@ func (w *world) forget(b *liveBlock) {
 	w.live = w.live[:len(w.live)-1]
 }
 
-// replaceStream closes a stream; its number goes to another. Or there is one more, or one less.
+// replaceStream closes a stream and opens another, which gets its ID; or it only opens or only closes one.
 func (w *world) replaceStream(q *queue) {
 	w.t.Helper()
 	i := slices.Index(w.streams, q)
@@ -303,7 +303,7 @@ func (w *world) replaceStream(q *queue) {
 	w.streams[i] = &queue{Stream: w.stream()}
 }
 
-// release gives a stream's graph up, so that what it wrote may be freed.
+// release closes a stream's graph, so that the blocks that it writes may be freed.
 func (w *world) release(q *queue) {
 	w.t.Helper()
 	if q.graph != nil {
@@ -315,7 +315,7 @@ func (w *world) release(q *queue) {
 	q.graph, q.captured = nil, nil
 }
 
-// capture begins a capture, ends it, launches what was captured, or gives it up.
+// capture begins a capture, ends it, launches its graph, or closes the graph.
 func (w *world) capture(q *queue) {
 	w.t.Helper()
 	switch {
@@ -345,7 +345,7 @@ func (w *world) capture(q *queue) {
 	}
 }
 
-// observe begins to observe, or ends it, and then looks at what was told.
+// observe begins to observe, or ends observing and checks the events.
 func (w *world) observe() {
 	w.t.Helper()
 	if w.events == nil {
@@ -356,7 +356,7 @@ func (w *world) observe() {
 	w.events = nil
 }
 
-// agree holds the statistics against the model.
+// agree compares the statistics with the model.
 func (w *world) agree() {
 	w.t.Helper()
 	w.must(w.a.Check())
@@ -377,7 +377,7 @@ func (w *world) agree() {
 	}
 }
 
-// end frees everything, and looks for what was no campaign.
+// end frees everything, and fails if the history did not exercise what it should.
 func (w *world) end() {
 	w.t.Helper()
 	w.look()
