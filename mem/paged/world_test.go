@@ -291,7 +291,7 @@ func (w *world) forget(b *liveBlock) {
 	w.live = w.live[:len(w.live)-1]
 }
 
-// replaceStream closes a stream and opens another, which gets its ID; or it only opens or only closes one.
+// replaceStream closes a stream and opens another in its place, which may get its ID.
 func (w *world) replaceStream(q *queue) {
 	w.t.Helper()
 	i := slices.Index(w.streams, q)

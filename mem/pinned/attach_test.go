@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A card is a network card: it knows what memory is registered with it.
+// A card is a network card. It knows the memory that is registered with it.
 type card struct {
 	t        *testing.T
 	segments map[uintptr]int // bytes by address
@@ -52,15 +52,15 @@ func (c *card) knows(b []byte) bool {
 	return false
 }
 
-// theCard is that of the allocators that mem.AllocatorFor makes.
+// theCard is the card of the allocators that mem.AllocatorFor opens.
 var theCard *card
 
 func init() {
 	pinned.RegisterNIC(func(segment []byte) (func() error, error) { return theCard.attach(segment) })
 }
 
-// TestDefect19_NetworkCardsKnowTheirMemory: who asks for memory for network cards gets page-locked memory that was
-// registered, and only who asks.
+// TestDefect19_NetworkCardsKnowTheirMemory: a request for memory for network cards returns registered page-locked
+// memory, and only such a request does.
 func TestDefect19_NetworkCardsKnowTheirMemory(t *testing.T) {
 	theCard = newCard(t)
 	d := newDevice()

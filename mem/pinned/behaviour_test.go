@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// The tests of this file are what PyTorch's own tests ask of its allocator of page-locked memory.
+// The tests of this file check the same behaviour as PyTorch's tests of its allocator of page-locked memory.
 
 func open(t *testing.T, d driver.Device, cfg pinned.Config) *pinned.Allocator {
 	t.Helper()
@@ -57,7 +57,7 @@ func want(t *testing.T, a *pinned.Allocator, pairs ...any) {
 // same reports whether two blocks have the same memory.
 func same(a, b mem.Block) bool { return a.Ptr == b.Ptr }
 
-// closeAll closes the allocator, which must have nothing live, and checks that the device has everything back.
+// closeAll closes the allocator, which must have no live blocks, and checks that the device has no page-locked memory.
 func closeAll(t *testing.T, a *pinned.Allocator, d *device) {
 	t.Helper()
 	if err := a.Close(); err != nil {
@@ -240,7 +240,7 @@ func TestBehaviour64(t *testing.T) {
 	}
 }
 
-// Neither making an allocator nor asking whether memory is page-locked calls the device.
+// Neither creating an allocator nor asking whether memory is page-locked calls the device.
 func TestBehaviour65(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})

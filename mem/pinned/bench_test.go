@@ -43,7 +43,7 @@ func benchAllocator(b *testing.B, live int) *pinned.Allocator {
 	return a
 }
 
-// One Alloc and one Free of a cached block, with so many others live.
+// One Alloc and one Free of a cached block, while other blocks are live.
 func BenchmarkWarm(b *testing.B) {
 	for _, live := range []int{0, 1000, 100_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
@@ -68,7 +68,7 @@ func BenchmarkWarmParallel(b *testing.B) {
 	})
 }
 
-// The same of a block that a stream used: two marks' worth of calls of the simulated device.
+// The same for a block that a stream used: this includes the simulated device's calls for two marks.
 func BenchmarkRecorded(b *testing.B) {
 	d := newDevice()
 	a, err := pinned.New(d, pinned.Config{})

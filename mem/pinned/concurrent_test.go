@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// Page-locking memory takes the driver long. Requests for cached blocks, and frees, do not wait for it.
+// Page-locking memory takes the driver a long time. Requests for cached blocks and frees do not wait for it.
 func TestAllocHostHoldsUpNobody(t *testing.T) {
 	d, entered, leave := newDevice(), make(chan struct{}), make(chan struct{})
 	a := open(t, intercept.Wrap(d, func(c intercept.Call, next func() error) error {
@@ -64,8 +64,8 @@ func TestAllocHostHoldsUpNobody(t *testing.T) {
 	d.empty(t)
 }
 
-// Goroutines share an allocator and streams, each writes its own number into its blocks, copies them to the device and
-// looks what arrived. The host device does the copies at the same time.
+// Goroutines share an allocator and streams. Each writes its own number into its blocks, copies them to the device and
+// checks the copies. The host device does the copies concurrently.
 func TestConcurrent(t *testing.T) {
 	const workers, rounds = 8, 150
 	for name, cfg := range map[string]pinned.Config{

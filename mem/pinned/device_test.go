@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
-// A device is a simulated one whose calls are counted and fail as a test wants, and whose streams stop and go.
+// A device is a simulated one that counts its calls. Tests can make its calls fail and hold its streams.
 type device struct {
 	*fault.Device
 	sim *sim.Device
@@ -24,12 +24,12 @@ func newDeviceOf(o sim.Options) *device {
 	return &device{fault.Wrap(inner), inner}
 }
 
-// failing makes the calls of one kind fail from now on, and no others. It sets the counts to zero.
+// failing makes only the calls of one kind fail from now on. It sets the counts to zero.
 func (d *device) failing(kind intercept.Kind, code error) {
 	d.SetRules(fault.Rule{Kind: kind, Code: code})
 }
 
-// healthy ends that.
+// healthy undoes failing.
 func (d *device) healthy() { d.SetRules() }
 
 func (d *device) stream(t *testing.T) driver.Stream {
@@ -38,7 +38,7 @@ func (d *device) stream(t *testing.T) driver.Stream {
 	return s
 }
 
-// hold keeps work on s from being done, and resume does it.
+// hold stops the work on s, and resume does it.
 func (d *device) hold(s driver.Stream)   { d.sim.Hold(s.ID()) }
 func (d *device) resume(s driver.Stream) { d.sim.Resume(s.ID()) }
 
@@ -78,5 +78,5 @@ func (d *device) empty(t *testing.T) {
 	}
 }
 
-// at is where a slice begins.
+// at returns the address of a slice.
 func at(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// On a real GPU: a block is not reused while a copy that stands behind long work has still to read it, whether it was
-// allocated or registered, and comes back afterwards.
+// On a real GPU, a block, allocated or registered, is not reused while a copy that is queued behind long work has still
+// to read it. Afterwards it is reused.
 func TestPinnedOnCUDA(t *testing.T) {
 	for _, settings := range []string{
 		"", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8", "pinned_reserve_segment_size_mb:64",

@@ -22,8 +22,8 @@ func mustAlloc(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64
 	return b
 }
 
-// As a mem.Allocator page-locked memory is allocated again only when all streams that it was for, or its Free was told
-// of, are done with it: its next user writes to it at once.
+// As a mem.Allocator, it reuses a block only when the block's stream and the streams passed to Free are done with it,
+// because the next user writes to it at once.
 func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -65,7 +65,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// Bytes shows what lies in one live block, and device copies take it.
+// Bytes returns memory that lies in one live block, and device copies accept that memory.
 func TestMemShowsBytes(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -126,7 +126,8 @@ func TestMemMisuse(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// A stream that cannot be asked whether it captures gets no block, and none is lost.
+// A block that captured work may use is not reused. If the query whether a stream captures fails, the request fails and
+// no block is lost.
 func TestMemOfAStreamThatCaptures(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -148,7 +149,7 @@ func TestMemOfAStreamThatCaptures(t *testing.T) {
 	}
 }
 
-// mem.Open knows it by its name, with its settings, and elements are made in it without waiting for the stream.
+// mem.Open opens it by name and with settings, and elements are constructed in it without waiting for the stream.
 func TestMemHoldsElements(t *testing.T) {
 	d := newDevice()
 	m, err := mem.Open("pinned:pinned_max_round_threshold_mb:1", d)
@@ -179,8 +180,8 @@ func TestMemHoldsElements(t *testing.T) {
 	d.empty(t)
 }
 
-// A request that is not to be retried takes what is cached, and else has nothing given back for it. What else there is
-// to know of the memory is known, though it was opened by its name.
+// A request with NoRetry uses cached memory, and frees none to make room. An allocator opened by name has the same
+// abilities as others.
 func TestMemNoRetry(t *testing.T) {
 	d := newDevice()
 	opened, err := mem.Open("pinned", d)

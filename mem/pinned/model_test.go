@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A model makes random requests and knows what every block and every copy has to hold. On a device that fails it
-// accepts errors, but no wrong byte.
+// A model makes random requests and knows the contents that every block and every copy must have. On a device that
+// fails it accepts errors, but no wrong byte.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -32,7 +32,7 @@ type model struct {
 	stamp   byte
 }
 
-// A loan is a block with what was written to it, and the graphs that captured it.
+// A loan is a block with the bytes written to it, and the graphs that captured it.
 type loan struct {
 	b       mem.Block
 	content byte
@@ -40,7 +40,7 @@ type loan struct {
 	doubted bool // Record failed: it is kept, and no graph will end that
 }
 
-// A copied is device memory that a copy of a block fills, once the stream gets there.
+// A copied is device memory that a queued copy of a block will fill.
 type copied struct {
 	s       driver.Stream
 	p       driver.Pointer
@@ -201,7 +201,7 @@ func (m *model) holds(what string, p []byte, content byte) {
 	}
 }
 
-// verify looks at what a copy brought.
+// verify checks the bytes of a copy.
 func (m *model) verify() {
 	if len(m.copies) == 0 {
 		return
@@ -242,7 +242,7 @@ func (m *model) capture() {
 	m.open = nil
 }
 
-// launch runs a graph, whose blocks may all be freed, and looks at its copies.
+// launch runs a graph and checks its copies. All its blocks may be freed.
 func (m *model) launch() {
 	if len(m.graphs) == 0 {
 		return
@@ -256,7 +256,7 @@ func (m *model) launch() {
 	}
 }
 
-// drop closes a graph and gives up what only it kept.
+// drop closes a graph, and forgets the blocks that only the graph kept.
 func (m *model) drop() {
 	if len(m.graphs) == 0 {
 		return
@@ -285,7 +285,7 @@ func (m *model) find() {
 	}
 }
 
-// end gives everything back and closes the allocator, on a device that fails no more.
+// end makes the device work again, frees everything and closes the allocator.
 func (m *model) end() {
 	m.d.healthy()
 	_ = m.a.Err()
@@ -340,7 +340,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Every call of the device fails in turn: no byte is wrong, and nothing is lost.
+// Every call of the device fails in turn. No byte is wrong, and no memory is lost.
 func TestModelWithFaults(t *testing.T) {
 	seed := testkit.Seed(t)
 	for name, cfg := range configs {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blocks are taken from the node that the settings name; one that is not there is an error that says so.
+// Blocks are placed on the NUMA node that the settings name. If it does not exist, the error says so.
 func TestNode(t *testing.T) {
 	d := newDevice()
 	if _, err := pinned.New(d, pinned.Config{Node: new(0)}); err == nil || !strings.Contains(err.Error(), "HostRegister") {

@@ -9,8 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// Whatever number the settings and a request carry, the allocator works, or an error names the number and what is
-// wanted.
+// For any numbers in the settings and a request, the allocator works, or an error names the number and the valid range.
 func TestDefect02_NumbersOfPinnedSettings(t *testing.T) {
 	for _, key := range []string{
 		"pinned_max_round_threshold_mb", "pinned_max_cached_size_mb", "pinned_reserve_segment_size_mb",

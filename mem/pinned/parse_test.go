@@ -63,7 +63,7 @@ func TestParseConfigErrors(t *testing.T) {
 	}
 }
 
-// One text is for both allocators, and both read it in the same way.
+// The same settings text configures both allocators, and both parse it in the same way.
 func TestDefect10_SettingsAreReadAsByTheDevicesAllocator(t *testing.T) {
 	for text, want := range map[string]pinned.Config{
 		"pinned_free_catch_all:True,":                                      {FreeCatchAll: true},

@@ -32,7 +32,8 @@ func reused(t *testing.T, a *pinned.Allocator, b mem.Block) bool {
 	return same(b, c)
 }
 
-// A stream that is busy does not hold up blocks that wait for others (PyTorch issue 71616), whichever was freed first.
+// A busy stream does not delay blocks that wait for other streams, in whatever order they were freed (PyTorch issue
+// 71616).
 func TestStreamsDoNotHoldUpEachOther(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -82,7 +83,7 @@ func TestWaitsForEveryStream(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// Work that is queued between Record and Free counts: the mark is Free's.
+// Free waits for work queued between Record and Free: the mark is taken in Free.
 func TestMarkIsTakenAtFree(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -162,8 +163,8 @@ func TestClosedStreamHasDoneItsWork(t *testing.T) {
 	}
 }
 
-// A hasty device takes the seam at its word: the marks of a capture are reached as soon as it ends, whatever was queued
-// before it began.
+// A hasty device does only what package driver promises: the marks of a capture are reached as soon as the capture
+// ends, even if work that was queued before it is not done.
 type hasty struct{ *device }
 
 func (d hasty) Graphs() driver.Graphs { return hastyGraphs{d.device.Graphs()} }
@@ -196,8 +197,8 @@ func (s hastyStream) Reached(m driver.Mark) (bool, error) {
 	return s.Stream.Reached(m)
 }
 
-// A block is freed while its stream captures something else, with the copy from before the capture still under way. A
-// mark that is taken then counts as reached when the capture ends, and says nothing about the copy.
+// A block is freed while its stream captures other work, and a copy from before the capture is still under way. A mark
+// taken at that time is reached when the capture ends, which does not mean that the copy is done.
 func TestFreeDuringCapture(t *testing.T) {
 	d := hasty{newDevice()}
 	a := open(t, d, pinned.Config{})
@@ -301,7 +302,7 @@ func TestCapturingFails(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// ticker hands the test every pause of the goroutine.
+// ticker passes every pause of the goroutine to the test.
 type ticker chan chan time.Time
 
 func (c ticker) after(time.Duration) <-chan time.Time {
@@ -343,7 +344,7 @@ func TestBackgroundThreads(t *testing.T) {
 	closeAll(t, a, d) // with the goroutine in its endless pause
 }
 
-// Once nothing waits the goroutine ends, without another pause, and begins anew when something does.
+// Once no block waits, the goroutine ends without another pause. It starts again when a block waits.
 func TestBackgroundThreadEndsWhenIdle(t *testing.T) {
 	others := runtime.NumGoroutine()
 	d := newDevice()
@@ -365,7 +366,7 @@ func TestBackgroundThreadEndsWhenIdle(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// A mark on a stream without work may take its time, as on real devices. Waiting does not depend on one that was taken
+// A mark on a stream without work may be reached late, as on real devices. Waits do not depend on a mark that was taken
 // too late.
 func TestCloseWithoutMarks(t *testing.T) {
 	d := newDeviceOf(sim.Options{Completion: sim.OnDemand})

@@ -237,7 +237,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// What the device gave back by closing is not given back again, and no error.
+// Memory that the device freed when it was closed is not freed again, and causes no error.
 func TestDeviceClosedFirst(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{ReserveSegment: 4096})
@@ -251,4 +251,4 @@ func TestDeviceClosedFirst(t *testing.T) {
 	want(t, a, "allocations.current", 0)
 }
 
-// What is too large to be cached would never return to the segment.
+// A block too large to be cached is not taken from the segment, since it would never return there.

@@ -67,8 +67,8 @@ func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// What captured work used is not reused while the graph is there, in its pool or elsewhere, and comes back when its
-// pool is released. What it did not use is reused within the pool.
+// A block that captured work used is not reused while the graph exists, in its pool or elsewhere. It is free again when
+// its pool is released. A block that captured work did not use is reused within the pool.
 func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{MaxCachedSize: 4096})
@@ -122,7 +122,7 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// Scopes catch by stream, by goroutine and by key; the last begun wins; requests to a Pool itself need none.
+// Scopes apply by stream, by goroutine and by key. The last one begun wins. Requests to a Pool itself need no scope.
 func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -223,7 +223,7 @@ func TestPoolsGivePartsOfTheReservedSegmentBack(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// A request that finds no room has what pools without users have free given back, and its own pool's, but no more.
+// A request without room frees the cached memory of its own pool and of pools without users, and no more.
 func TestPoolsMakeRoom(t *testing.T) {
 	d := newDeviceOf(sim.Options{Pinned: 80 << 10})
 	a := open(t, d, pinned.Config{})

@@ -64,8 +64,7 @@ func TestStatsKeys(t *testing.T) {
 	}
 }
 
-// Each bucket has counters of its own, whose sums are those of all; PyTorch's count of blocks that came is among the
-// keys.
+// Each bucket has separate counters, and their sums equal the totals. The keys include PyTorch's count of allocations.
 func TestDefect15_BucketsHaveCounters(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
-// A closer counts how often it is closed, and does not want to be the first time.
+// A closer counts its Close calls. The first one fails.
 type closer struct {
 	mem.Allocator
 	n int
@@ -29,8 +29,7 @@ func (c *closer) Close() error {
 	return nil
 }
 
-// Close that fails leaves an allocator that works, or one that the next Close is done with; the fallback is closed
-// once.
+// After a Close that fails, the allocator still works, or the next Close finishes. The fallback is closed once.
 func TestClose(t *testing.T) {
 	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
@@ -68,7 +67,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// The peak counts blocks that are freed late beside what the plan has live.
+// The peak includes blocks that are freed late, besides the live blocks of the plan.
 func TestPeakWithLateBlocks(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: 4096, Slots: []planned.Slot{

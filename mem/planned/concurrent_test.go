@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// However many goroutines share a stream, free each other's blocks, early or late, with other streams or without, and
-// depart from the plan: no byte of the region is allocated twice.
+// No byte of the region is allocated twice, even if goroutines share a stream, free each other's blocks early or late,
+// with or without other streams, and depart from the plan.
 func TestConcurrentOverlaps(t *testing.T) {
 	seed := testkit.FreshSeed()
 	for i := range 4 {

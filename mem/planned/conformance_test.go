@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// broad is a plan in which requests of most sizes find a slot: four streams, each with rounds of random requests, and
-// as much room as there may be.
+// broad is a plan with a slot for requests of most sizes: four streams, each with rounds of random requests, and the
+// largest permitted room.
 func broad(t testing.TB) *planned.Plan {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var round []trace.Op

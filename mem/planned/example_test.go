@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A script, or a recording, becomes a plan; an allocator serves it.
+// A script, or a recording, is made into a plan, and an allocator serves its requests.
 func Example() {
 	script, err := trace.ParseScript("alloc weights 4MiB\n" +
 		"alloc a 1MiB\nalloc b 2MiB\nfree a\nalloc c 1MiB\nfree b\nfree c\n" +

@@ -25,7 +25,7 @@ func written(t testing.TB, p *planned.Plan) []byte {
 	return b.Bytes()
 }
 
-// What was written is read as it was.
+// Reading a written plan returns an equal plan.
 func TestFile(t *testing.T) {
 	for _, p := range []*planned.Plan{
 		{},
@@ -44,7 +44,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// Whatever is changed in a file is noticed, and the line is named.
+// Every change of a file is detected, and the error names the line.
 func TestFileChanged(t *testing.T) {
 	text := written(t, plan(t, training(steps(3, 2)), planned.Options{}))
 	for i := range text {
@@ -113,7 +113,7 @@ func TestSenseless(t *testing.T) {
 	}
 }
 
-// Packing ends with the context, and the plan is one all the same.
+// Packing stops when the context ends, and the plan is still valid.
 func TestContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -122,8 +122,8 @@ func TestContext(t *testing.T) {
 	testkit.Must(t, p.Check())
 }
 
-// What is read can be written, and is then the same. The sum is made right: nearly no change would be looked at
-// otherwise.
+// A plan that can be read is unchanged after writing and reading it again. The test corrects the checksum, since
+// otherwise nearly every changed file would be rejected at once.
 func FuzzRead(f *testing.F) {
 	body := func(p *planned.Plan) []byte {
 		text := written(f, p)

@@ -16,7 +16,7 @@ import (
 
 var histories = flag.Int("histories", 60, "random histories with departures")
 
-// A shape is what a step asks for: in order, and what is freed before each request.
+// A shape describes a step: its requests in order, and the blocks that are freed before each request.
 type shape struct {
 	sizes []int64
 	frees [][]int // before each request, and at the end: by request; the others are left to the next step
@@ -37,7 +37,7 @@ func newShape(rng *rand.Rand, n int) shape {
 	return s
 }
 
-// A rider makes requests as steps do, with work on every block, on a device that finds races.
+// A rider makes the requests of steps, with work on every block, on a device that detects races.
 type rider struct {
 	t       testing.TB
 	rng     *rand.Rand
@@ -54,7 +54,7 @@ type ridden struct {
 	used   []driver.Stream
 }
 
-// alloc asks for a block and writes it, at times on another stream as well.
+// alloc allocates a block and writes it, sometimes on another stream too.
 func (r *rider) alloc(stream int, size int64) mem.Block {
 	b, err := r.a.Alloc(r.streams[stream], size)
 	testkit.Must(r.t, err)
@@ -93,7 +93,7 @@ func (r *rider) free(b mem.Block) {
 
 func (r *rider) depart() bool { return r.rate > 0 && r.rng.IntN(r.rate) == 0 }
 
-// step makes a step's requests on a stream, and returns what it leaves.
+// step makes a step's requests on a stream, and returns the blocks that it leaves live.
 func (r *rider) step(stream int, s *shape, before []mem.Block) (left []mem.Block) {
 	blocks := make([]mem.Block, len(s.sizes))
 	for i := range len(s.sizes) + 1 {
@@ -139,7 +139,7 @@ func (r *rider) step(stream int, s *shape, before []mem.Block) (left []mem.Block
 	return left
 }
 
-// A school is a program of weights and steps of several shapes, on some streams, and its plan.
+// A school is a program of weights and of steps of several shapes, on several streams, with its plan.
 type school struct {
 	weights []int64
 	shapes  []shape
@@ -206,7 +206,7 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 	}
 }
 
-// A recorder is an allocator with endless addresses that notes what it is asked.
+// A recorder is an allocator with unlimited addresses that records its requests.
 type recorder struct {
 	p      trace.Program
 	blocks map[driver.Pointer]uint32
@@ -226,8 +226,8 @@ func (r *recorder) Free(b mem.Block, _ ...driver.Stream) {
 	r.p.Ops = append(r.p.Ops, trace.Op{Kind: trace.OpFree, Block: r.blocks[b.Ptr]})
 }
 
-// Histories that follow a plan, and depart from it in every way: no two blocks overlap, and no work on one races with
-// work on what had its memory before.
+// In histories that follow a plan and depart from it in every way, no two blocks overlap, and no work on a block races
+// with work on an earlier block with the same memory.
 func TestHistories(t *testing.T) {
 	seed := testkit.FreshSeed()
 	var all planned.Counts

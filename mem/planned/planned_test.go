@@ -49,8 +49,8 @@ func work(t testing.TB, name string) *trace.Program {
 	return works[0].Program
 }
 
-// A plan of a trace serves all of it from little more than it requests at its peak, with no driver call for memory but
-// the first.
+// A plan of a trace serves all requests from little more memory than the requested peak, and makes only one driver call
+// for memory.
 func TestRecordedTraces(t *testing.T) {
 	for _, name := range []string{"gpt2", "resnet", "unet"} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRecordedTraces(t *testing.T) {
 	}
 }
 
-// Of several streams each has its own part, and requests of captured graphs are the fallback's.
+// Each of several streams has its own part, and the fallback serves the requests of captured graphs.
 func TestRecordedStreams(t *testing.T) {
 	p := work(t, "streams")
 	made := plan(t, p, planned.Options{})
@@ -121,7 +121,8 @@ func TestDeparture(t *testing.T) {
 	}
 }
 
-// depart changes a program: one request in so many is left out, has another size, comes twice, or is freed much later.
+// depart changes a program: a random part of the requests is omitted, has another size, is repeated, or is freed much
+// later.
 func depart(p *trace.Program, rng *rand.Rand, rate int) (*trace.Program, int) {
 	q := &trace.Program{Blocks: p.Blocks, Streams: p.Streams, Pools: p.Pools}
 	gone := map[uint32]bool{}
@@ -176,7 +177,7 @@ func memoryCalls(dev *sim.Device) (n int64) {
 	return n
 }
 
-// What an allocator keeps of a plan is in proportion to its slots, also if no block is ever freed.
+// The memory that an allocator uses for a plan is proportional to the number of slots, even if no block is ever freed.
 func TestMemoryOfAPlan(t *testing.T) {
 	const n = 100_000
 	p := &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: n * 512, Slots: make([]planned.Slot, n)}}}

@@ -58,7 +58,7 @@ func training(scales []int64) *trace.Program {
 	return &s.Program
 }
 
-// run makes a program's requests and leaves what it leaves.
+// run makes a program's requests. It does not free the blocks that the program leaves live.
 func run(t testing.TB, a mem.Allocator, dev driver.Device, p *trace.Program) []mem.Block {
 	t.Helper()
 	blocks := make([]mem.Block, p.Blocks)
@@ -82,8 +82,8 @@ func steps(n int, scales ...int64) (out []int64) {
 	return out
 }
 
-// What repeats is planned once, and served for as long as it goes on: blocks too that live from one round into the
-// next.
+// Repeating rounds are planned once and served as long as they repeat, including blocks that live from one round into
+// the next.
 func TestRepeating(t *testing.T) {
 	for _, period := range [][]int64{{10}, {10, 3}, {1, 2, 30, 4}} {
 		made := plan(t, training(steps(3*len(period), period...)), planned.Options{Steps: 1})
@@ -105,7 +105,7 @@ func TestRepeating(t *testing.T) {
 	}
 }
 
-// A plan for each shape: steps that were recorded once, in some order, come again in another.
+// A plan serves steps of recorded shapes in an order other than the recorded one.
 func TestShapesInAnyOrder(t *testing.T) {
 	made := plan(t, training([]int64{1, 9, 4, 7, 2, 8, 3}), planned.Options{Steps: 1})
 	if made.Streams[0].Loop >= 0 {
@@ -229,7 +229,7 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// A plan is for the device and the streams that it says.
+// A plan is accepted only for the device and the streams that it names.
 func TestMismatch(t *testing.T) {
 	dev := drivertest.OpenSim(t, 64<<20)
 	fallback, err := caching.New(dev, caching.Default())
@@ -268,7 +268,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// Streams are followed each for itself, by goroutines that know nothing of each other, while others look.
+// The plan follows each stream independently, while each is used by a separate goroutine and others read statistics.
 func TestConcurrent(t *testing.T) {
 	one := training(steps(4, 3))
 	both := &trace.Program{Streams: 2, Blocks: 2 * one.Blocks}
@@ -320,8 +320,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A request that failed when it was recorded is served from its place, beside what was live then; its bytes are the
-// next request's. One that is larger than any device has no place.
+// A request that failed in the recording has a place beside the blocks that were live then, and the next request may
+// use the same bytes. A request larger than any device has no place.
 func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 	s := &scribe{}
 	a := s.alloc(1 << 20)
@@ -351,7 +351,7 @@ func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 
 func countAllocs(p *trace.Program) int { s := p.Stats(); return s.Allocs }
 
-// A block that another stream uses when it is freed keeps its place until that is done.
+// A block that another stream uses when it is freed keeps its place until that stream's work is done.
 func TestDeferred(t *testing.T) {
 	s := &scribe{}
 	x := s.alloc(1000)
@@ -366,7 +366,7 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
-// A block of what repeats has its place for as long as in any of the rounds.
+// A block of a repeating round keeps its place for its longest lifetime in any round.
 func TestLivesOfRounds(t *testing.T) {
 	s := &scribe{}
 	for round := range 4 {
@@ -390,7 +390,7 @@ func TestLivesOfRounds(t *testing.T) {
 	}
 }
 
-// What outlives four rounds is left to the fallback, and what outlives one is planned for several.
+// The fallback serves blocks that outlive four rounds. Blocks that outlive one round are planned for several.
 func TestLongLivesOfRounds(t *testing.T) {
 	s := &scribe{}
 	var kept []uint32
@@ -414,8 +414,8 @@ func TestLongLivesOfRounds(t *testing.T) {
 	}
 }
 
-// A block that streams with high numbers use is allocated again once its stream waits for those, and for no others: in
-// every combination of them, of which there are many.
+// A block that streams with high IDs use is allocated again once its stream waits for exactly those streams, in many
+// combinations.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	streams := make([]driver.Stream, 100)

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// A warm pair takes no memory of Go's heap.
+// A warm pair allocates nothing on Go's heap.
 func TestWarmPairsAllocateNothing(t *testing.T) {
 	dev := newSim(t)
 	pair := func() { raw.Delete(alloc(t, dev, 512)) }
@@ -20,7 +20,7 @@ func TestWarmPairsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPair is Alloc and Delete, beside the same through raw.NewAddressed, which is told its allocator, and through
+// BenchmarkPair measures Alloc and Delete, the same through raw.NewAddressed, which knows its allocator, and through
 // the allocator itself.
 func BenchmarkPair(b *testing.B) {
 	const size = 512

@@ -78,7 +78,7 @@ func TestByAddressUnknown(t *testing.T) {
 	testkit.Panic(t, func() { x.Free(p) })
 }
 
-// The allocator below may hand the address out again before its Free has returned.
+// The allocator below may return the same address again before its Free has returned.
 func TestBehaviour86ByAddressForgetsBeforeFreeing(t *testing.T) {
 	base := fake.NewPile(512)
 	x := raw.NewAddressed(base)
@@ -180,8 +180,7 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 	}
 }
 
-// What RecordStream named and what Free names are waited for, each once, and the next owner of the address inherits
-// none.
+// The streams of RecordStream and Free are passed on once each, and not for a later block with the same address.
 func TestRecordStreamAddsToFree(t *testing.T) {
 	base := fake.NewPile(512)
 	x := raw.NewAddressed(base)

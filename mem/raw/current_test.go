@@ -33,7 +33,7 @@ func currentOf(t testing.TB, base driver.Pointer, a mem.Allocator) driver.Device
 	return dev
 }
 
-// openingDevice says itself how its allocator is opened.
+// openingDevice is a device that determines how its allocator is opened.
 type openingDevice struct {
 	driver.Device
 	open func() (mem.Allocator, error)
@@ -84,7 +84,7 @@ func TestCurrentOpensTheDefault(t *testing.T) {
 	}
 }
 
-// What cannot be opened is an error each time, and nothing is current.
+// If the allocator cannot be opened, each call returns an error, and no allocator becomes current.
 func TestCurrentFailsToOpen(t *testing.T) {
 	failure := errors.New("no allocator today")
 	dev := &openingDevice{open: func() (mem.Allocator, error) { return nil, failure }}
@@ -101,7 +101,7 @@ func TestCurrentFailsToOpen(t *testing.T) {
 	}
 }
 
-// Blocks go back to the allocator that they came from, also when another is current by then, or none.
+// Blocks are freed by the allocator that allocated them, even if another one, or none, is current by then.
 func TestSetCurrentKeepsBlocks(t *testing.T) {
 	first, second := fake.NewPile(512), fake.NewPile(512)
 	second.Next = 1 << 20
@@ -139,7 +139,7 @@ func TestSetCurrentKeepsBlocks(t *testing.T) {
 	}
 }
 
-// A request that meets an allocator which is being closed is made of the one that took its place.
+// If the allocator is closed during a request, the request goes to the allocator that replaced it.
 func TestAllocCurrentTriesTheNewOne(t *testing.T) {
 	closed, open := fake.NewPile(512), fake.NewPile(512)
 	gone := errors.New("closed")
@@ -157,7 +157,7 @@ func TestAllocCurrentTriesTheNewOne(t *testing.T) {
 	raw.CurrentBlocks().Free(p)
 }
 
-// replacing is an allocator during whose Alloc another takes its place.
+// replacing is an allocator that another one replaces during Alloc.
 type replacing struct {
 	*fake.Pile
 	replace func()
@@ -168,7 +168,8 @@ func (r replacing) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return r.Pile.Alloc(s, size)
 }
 
-// Two devices whose addresses overlap cannot both be found by them: the second request fails, and loses nothing.
+// If the addresses of two devices overlap, blocks cannot be found by address: the second request fails, and no memory
+// is lost.
 func TestAllocCurrentWhereAddressesOverlap(t *testing.T) {
 	a, b := fake.NewPile(512), fake.NewPile(512)
 	one, other := currentOf(t, 0, a), currentOf(t, 0, b)
@@ -188,8 +189,8 @@ func TestAllocCurrentWhereAddressesOverlap(t *testing.T) {
 	raw.CurrentBlocks().Free(p)
 }
 
-// Allocators are replaced, and closed once their blocks are back, while others allocate and free: each gets its own
-// back.
+// Allocators are replaced, and closed once their blocks are freed, while goroutines allocate and free. Each allocator
+// frees its own blocks.
 func TestSetCurrentLosesNothing(t *testing.T) {
 	dev := currentOf(t, 0, nil)
 	var made atomic.Int64

@@ -68,7 +68,7 @@ func answer(device, handle string) error {
 	return dev.Close()
 }
 
-// An address in the midst of a segment is read and written by another process.
+// Another process can read and write at an address in the middle of a segment.
 func TestIPCHandle(t *testing.T) {
 	dev := newHost(t)
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 3*mib)
@@ -175,7 +175,7 @@ func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driv
 	}
 }
 
-// What is no handle of pages is refused, and so is one that was changed, or whose block or process is gone.
+// An invalid handle of pages is refused, as is one that was changed, or whose block or process no longer exists.
 func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	dev := newHost(t)
 	a, err := mapping["caching"](dev)
@@ -217,7 +217,7 @@ func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	testkit.Must(t, a.(interface{ Close() error }).Close())
 }
 
-// Where no page can be made that others can open, memory is had all the same, and a handle of it is refused.
+// If the device cannot create pages that other processes can open, requests still succeed, and a handle is refused.
 func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 	for name, open := range mapping {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// mapping are the allocators whose memory is mapped page by page.
+// mapping lists the allocators that map memory page by page.
 var mapping = map[string]func(driver.Device) (mem.Allocator, error){
 	"caching": func(d driver.Device) (mem.Allocator, error) {
 		cfg, _, err := caching.ParseConfig("expandable_segments:True")
@@ -38,7 +38,7 @@ var mapping = map[string]func(driver.Device) (mem.Allocator, error){
 	},
 }
 
-// limits are nothing, and a limit of what the allocator may have of its device.
+// limits are no limit, and a limit on the memory that the allocator may reserve.
 var limits = map[string]func(driver.Device) driver.Device{
 	"":           func(d driver.Device) driver.Device { return d },
 	" of a part": func(d driver.Device) driver.Device { return layer.NewLimitedDevice(d, 200*mib, "a test's limit") },
@@ -58,7 +58,7 @@ func worksIn(t testing.TB, owner, other driver.Device, p driver.Pointer, size in
 	return nil
 }
 
-// Memory that is mapped page by page is a peer's to use, whether it was there before EnablePeer or came later.
+// A peer can use memory that is mapped page by page, whether it was allocated before EnablePeer or later.
 func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 	for name, open := range mapping {
 		for which, limit := range limits {
@@ -148,7 +148,7 @@ func TestDefect12_AClosedPeerIsForgotten(t *testing.T) {
 	}
 }
 
-// Pages that a peer cannot use are not mapped: the request fails, nothing is left of it, and the next is served.
+// Pages that a peer cannot use are not mapped: the request fails, leaves nothing behind, and the next one succeeds.
 func TestDefect12_AFailedShareChangesNothing(t *testing.T) {
 	for name, open := range mapping {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 
 const mib = 1 << 20
 
-// Devices of tests have addresses of their own, as those of one process have.
+// The devices of tests have disjoint addresses, as the devices of one process do.
 var nextBase struct {
 	sync.Mutex
 	at driver.Pointer
@@ -51,7 +51,7 @@ func newHost(t testing.TB) driver.Device {
 	return dev
 }
 
-// closing takes a device out of the process when the test ends: nothing may be live by then.
+// closing removes a device from the process when the test ends. No block may be live by then.
 func closing(t testing.TB, dev driver.Device) {
 	t.Cleanup(func() {
 		if n := raw.CurrentBlocks().Len(); n != 0 {
@@ -69,8 +69,8 @@ func alloc(t testing.TB, dev driver.Device, size int64) driver.Pointer {
 	return p
 }
 
-// What PyTorch's test of its raw interface asserts: its caching allocator counts what goes through it, and nothing of
-// what goes past it.
+// This checks the same as PyTorch's test of its raw interface: the caching allocator counts the requests that it
+// serves, and no others.
 func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T) {
 	dev := newSim(t)
 	testkit.Must(t, raw.Init(dev))
@@ -107,7 +107,7 @@ func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T)
 	}
 }
 
-// Without a cache each Delete is the driver's.
+// Without a cache, each Delete calls the driver.
 func TestNoCaching(t *testing.T) {
 	dev := newSim(t)
 	if former := raw.NoCaching(dev); former != nil {
@@ -275,7 +275,7 @@ func TestBaseAllocationIsNoSnapshot(t *testing.T) {
 	raw.Delete(p)
 }
 
-// Below adaptors, which allocate blocks of their own, the base allocation is found all the same, or that there is none.
+// Under adaptors that allocate blocks of their own, the base allocation is still found, or an error says there is none.
 func TestBaseAllocationBelowAdaptors(t *testing.T) {
 	dev := newSim(t)
 	for _, expandable := range []bool{false, true} {
@@ -310,7 +310,7 @@ func TestMemoryFraction(t *testing.T) {
 	raw.Delete(alloc(t, dev, 300*mib))
 }
 
-// The fraction that was set last, and 1 before, is told, whatever layers are above.
+// The fraction that was set last is returned, or 1 before, under any layers.
 func TestDefect15_TheMemoryFractionIsTold(t *testing.T) {
 	dev := newSim(t)
 	want := func(want float64) {
@@ -397,7 +397,7 @@ func TestCacheInfoOfPages(t *testing.T) {
 	raw.Delete(q)
 }
 
-// A stream that is named with Delete is waited for, as one that RecordStream named.
+// Delete waits for a stream that is passed to it, as for one passed to RecordStream.
 func TestDeleteNamesStreams(t *testing.T) {
 	dev := newSim(t)
 	side := drivertest.NewStream(t, dev)
@@ -413,7 +413,7 @@ func TestDeleteNamesStreams(t *testing.T) {
 	dev.Resume(side.ID())
 }
 
-// EmptyCache is about caches that there are: it opens no allocator, not even on a device that is just being given up.
+// EmptyCache affects only existing caches: it opens no allocator, not even on a device that is being removed.
 func TestEmptyCacheOpensNothing(t *testing.T) {
 	one, other := newSim(t), newSim(t)
 	raw.SetCurrent(one, giving{direct.New(one, direct.Config{}), func() { raw.SetCurrent(other, nil) }})
@@ -424,7 +424,7 @@ func TestEmptyCacheOpensNothing(t *testing.T) {
 	}
 }
 
-// giving is an allocator during whose EmptyCache something happens.
+// giving is an allocator whose EmptyCache calls a function.
 type giving struct {
 	*direct.Allocator
 	happens func()
@@ -432,8 +432,8 @@ type giving struct {
 
 func (g giving) EmptyCache() error { g.happens(); return g.Allocator.EmptyCache() }
 
-// A former allocator is closed once its blocks are back, and not before. Requests that meet it closed are errors that
-// one sees, if it is current still, and not panics.
+// A replaced allocator can be closed only once its blocks are freed. A request to a closed allocator that is still
+// current returns an error and does not panic.
 func TestClosingTheFormer(t *testing.T) {
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "direct", "direct:session=on", "bfc:limit=64MiB", "arena:size=16MiB"} {
 		t.Run(spec, func(t *testing.T) {
@@ -470,13 +470,13 @@ func TestClosingTheFormer(t *testing.T) {
 	}
 }
 
-// poor is an allocator that does what an allocator must, and no more.
+// poor is an allocator without optional abilities.
 type poor struct{ a *direct.Allocator }
 
 func (x poor) Alloc(s driver.Stream, size int64) (mem.Block, error) { return x.a.Alloc(s, size) }
 func (x poor) Free(b mem.Block, used ...driver.Stream)              { x.a.Free(b, used...) }
 
-// What an allocator cannot do is an error that names it and says what is lacking.
+// If an allocator lacks an ability, the error names the allocator and the ability.
 func TestWhatIsLacking(t *testing.T) {
 	dev := newSim(t)
 	raw.SetCurrent(dev, poor{direct.New(dev, direct.Config{})})
@@ -513,7 +513,8 @@ func TestWhatIsLacking(t *testing.T) {
 	raw.Delete(p)
 }
 
-// Callers of all kinds meet while allocators come and go: contents stay their own, and in the end nothing is missing.
+// Callers of all functions run concurrently while allocators are replaced. No block's contents change, and in the end
+// no memory is lost.
 func TestConcurrent(t *testing.T) {
 	const seed = 15
 	t.Logf("seed %d", seed)
