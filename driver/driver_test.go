@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// recorder is a driver that opens nothing and remembers what it was asked.
+// recorder is a driver that opens nothing and records the arguments of Open.
 type recorder struct{ args []string }
 
 var errRecorded = errors.New("recorded")

@@ -11,8 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// A stable is a device of which only the streams matter. Like real ones it gives the numbers of closed streams out
-// again.
+// A stable is a device that only has streams. Like real devices it reuses the IDs of closed streams.
 type stable struct {
 	driver.Device
 	mu      sync.Mutex
@@ -22,8 +21,8 @@ type stable struct {
 	fail    error                // of NewStream
 }
 
-// A horse is a stream that can be closed; every other call is a nil pointer's, so a pool that waits for work, or queues
-// any, does not pass.
+// A horse is a stream that can be closed. Every other call dereferences a nil pointer, so a pool that waits for work or
+// queues work fails the test.
 type horse struct {
 	driver.Stream
 	of     *stable
@@ -84,7 +83,7 @@ func put(t *testing.T, p *driver.StreamPool, streams ...driver.Stream) {
 	}
 }
 
-// The last one back is the first one returned, and its work is neither waited for nor added to.
+// The stream that was put back last is returned first. The pool neither waits for its work nor queues any.
 func TestStreamPoolLendsTheLastOneBack(t *testing.T) {
 	dev := &stable{}
 	p := driver.NewStreamPool(dev, driver.StreamOptions{Priority: -1})
@@ -116,7 +115,8 @@ func TestStreamPoolKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// 16 streams are kept, as in BMEngine; what is put back beyond that is closed, and so is all that is kept at the end.
+// The pool keeps 16 streams, as in BMEngine. It closes further streams that are put back, and at the end all that it
+// keeps.
 func TestStreamPoolKeeps16(t *testing.T) {
 	dev := &stable{}
 	p := driver.NewStreamPool(dev, driver.StreamOptions{})
@@ -172,7 +172,7 @@ func TestStreamPoolMisusePanics(t *testing.T) {
 	}
 }
 
-// A borrower may close a stream instead of putting it back; the device may then give its number to another.
+// A borrower may close a stream instead of putting it back. The device may then reuse its ID.
 func TestStreamPoolForgetsWhatIsClosedElsewhere(t *testing.T) {
 	dev := &stable{}
 	p := driver.NewStreamPool(dev, driver.StreamOptions{})

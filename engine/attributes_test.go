@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A device is asked for memory by what it is to be: its own is the engine's allocator, with the engine's limit; the
-// host's is the caller's to close.
+// AllocatorFor returns an allocator for memory with given attributes. Device memory comes from the engine's allocator,
+// with the engine's limit. The caller closes the allocator of host memory.
 func TestAllocatorFor(t *testing.T) {
 	e, devs := simulated(t, 1, Config{Devices: []DeviceConfig{{MemoryLimit: 2 << 20}}}) // one segment
 	s := devs[0].DefaultStream()
@@ -68,7 +68,7 @@ func TestAllocatorFor(t *testing.T) {
 	}
 }
 
-// On the host all memory is the host's; after Close there is none.
+// On the host device, all memory is host memory. After Close there is no allocator.
 func TestAllocatorForOnTheHost(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{Spec: "host:total=64MiB"}}})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// What a session's calls cost beside the work that they are about.
+// The overhead of a session's calls.
 func BenchmarkSession(b *testing.B) {
 	c, devs := onSim(b, 1, Config{})
 	e, err := Open(b.Context(), c)

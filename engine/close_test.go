@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// After Close every method of the engine and its sessions says so, nothing crashes, and no device is called.
+// After Close every method of the engine and its sessions returns ErrClosed, nothing crashes, and no device is called.
 func TestDeviceAfterClose(t *testing.T) {
 	c, devs := onSim(t, 2, Config{EventLevel: 9, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}, {MemoryLimit: 1 << 20}}})
 	e, err := Open(t.Context(), c)
@@ -99,7 +99,7 @@ func TestDeviceAfterClose(t *testing.T) {
 	}
 }
 
-// The session alone is closed; the engine goes on.
+// After a session is closed, its methods fail and the engine still works.
 func TestSessionAfterClose(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
@@ -146,7 +146,7 @@ func TestCloseReportsWhatIsAlive(t *testing.T) {
 	}
 }
 
-// Unreleased tensors are reported with the engine's own way to record where they were made.
+// The report of an unreleased tensor names the engine's setting that records where tensors are made.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	c, _ := onSim(t, 1, Config{})
 	c.Compute.Sites = false
@@ -160,7 +160,7 @@ func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	x.Release()
 }
 
-// Close waits for a session that is inside a scope, as long as its context lasts; what is inside goes on.
+// Close waits, until its context ends, for a session that is inside a scope. The session's work continues.
 func TestCloseWaitsForScopes(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
 	e, err := Open(t.Context(), c)
@@ -202,7 +202,7 @@ func TestCloseWaitsForScopes(t *testing.T) {
 	wellLeft(t, devs[0])
 }
 
-// Close waits for queued work as long as its context lasts, also for that of sessions that are closed.
+// Close waits for queued work until its context ends, including the work of closed sessions.
 func TestCloseWaitsForWork(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{Spec: "host:total=64MiB"}}})
 	testkit.Must(t, err)
@@ -231,7 +231,7 @@ func TestCloseWaitsForWork(t *testing.T) {
 	}
 }
 
-// What queued work finds wrong comes out of Close at the latest.
+// Close returns errors of queued work that no other call has returned.
 func TestCloseReportsErrorsOfWork(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{Spec: "host:total=64MiB"}}})
 	testkit.Must(t, err)
@@ -285,7 +285,7 @@ func TestMemorySummary(t *testing.T) {
 	}
 }
 
-// A Close whose context has ended loses nothing of what the devices found wrong: they tell it once.
+// A Close whose context has ended loses no errors of the devices, which report each error once.
 func TestCloseAgainReportsErrorsOfWork(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
 	testkit.Must(t, err)
@@ -316,7 +316,7 @@ func TestCloseAgainReportsErrorsOfWork(t *testing.T) {
 	}
 }
 
-// A session whose user closes it while Close is under way is not alive.
+// A session that its user closes while Close is under way is not reported as alive.
 func TestSessionClosedDuringClose(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
 	e, err := Open(t.Context(), c)
@@ -338,7 +338,7 @@ func TestSessionClosedDuringClose(t *testing.T) {
 	wellLeft(t, devs[0])
 }
 
-// A call that Close overtakes is refused as one that comes later, and asks nothing of a device that is closed.
+// A call that Close overtakes is refused like a later call, and does not call a closed device.
 func TestCallsThatCloseOvertakes(t *testing.T) {
 	for range 100 {
 		c, _ := onSim(t, 1, Config{EventLevel: 1, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})

@@ -19,7 +19,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// sum adds a tensor of each rank's number up over the ranks.
+// sum adds a tensor of each rank's number over all ranks.
 func sum(ctx context.Context, s *Session, c *collective.Communicator) error {
 	x, err := tensor.FromSlice(s.Place(), []float32{float32(c.Rank()), 1})
 	if err != nil {
@@ -36,7 +36,7 @@ func sum(ctx context.Context, s *Session, c *collective.Communicator) error {
 	return err
 }
 
-// hosts are n devices of the host.
+// hosts returns n host devices.
 func hosts(n int) Config {
 	var c Config
 	for i := range n {
@@ -45,7 +45,7 @@ func hosts(n int) Config {
 	return c
 }
 
-// The devices of an engine work together without further ado.
+// The devices of an engine can communicate without configuration.
 func TestCommunicatorsOfAnEngine(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))
 	testkit.Must(t, err)
@@ -67,7 +67,8 @@ func TestCommunicatorsOfAnEngine(t *testing.T) {
 	}
 }
 
-// Handles have the communicator and the BLAS handle, and say what has none: on the host there is no NCCL and no cuBLAS.
+// Handles returns the communicator and the BLAS handle, or an error that names the missing one: on the host there is no
+// NCCL and no cuBLAS.
 func TestDefect20_HandlesHaveTheCommunicatorAndTheBLASHandle(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	for i := range 2 {
@@ -125,7 +126,7 @@ func TestDistribution(t *testing.T) {
 	all.Wait()
 }
 
-// A rank without the others waits until its context ends, and is closed again.
+// A rank whose peers do not arrive waits until its context ends, and is then closed.
 func TestRanksThatDoNotMeet(t *testing.T) {
 	address := freePort(t)
 	c, devs := onSim(t, 1, Config{Distribution: &collective.Config{Rank: 0, Size: 2, Address: address}})
@@ -155,7 +156,8 @@ func TestRanksThatDoNotMeet(t *testing.T) {
 	}
 }
 
-// A call of EachDevice that has begun on one device when Close comes begins on the others, too: they work together.
+// A call of EachDevice that has begun on one device when Close is called also begins on the others, since its tasks may
+// wait for each other.
 func TestCloseBetweenTheTasksOfACall(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
 	testkit.Must(t, err)
@@ -197,7 +199,7 @@ func TestCloseBetweenTheTasksOfACall(t *testing.T) {
 	calls.Wait()
 }
 
-// Work that waits for a rank which Close refused ends with the communicator, and does not keep Close for ever.
+// Work that waits for a rank which Close refused ends with the communicator, and does not block Close forever.
 func TestCloseWhileARankWaits(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
 	testkit.Must(t, err)
@@ -215,7 +217,7 @@ func TestCloseWhileARankWaits(t *testing.T) {
 	}
 }
 
-// The stack of a task that panicked stands in the error of EachDevice alone, not in those that it causes.
+// The stack of a task that panicked is in the error of EachDevice only, not in the errors that the panic causes.
 func TestDefect24_APanicsStackIsPrintedOnce(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
 	testkit.Must(t, err)
@@ -238,7 +240,7 @@ func TestDefect24_APanicsStackIsPrintedOnce(t *testing.T) {
 	}
 }
 
-// A task that panics ends what the others wait for, in calls that know no context too.
+// A task that panics ends the waits of the other tasks, even in calls without a context.
 func TestPanicWhileOthersWait(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))
 	testkit.Must(t, err)

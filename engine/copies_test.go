@@ -132,7 +132,7 @@ func TestCopiesFromManyGoroutines(t *testing.T) {
 	all.Wait()
 }
 
-// A copy for which there is no room leaves nothing behind, and is made once there is.
+// A copy without room leaves nothing behind, and succeeds once there is room.
 func TestCopiesWithoutRoom(t *testing.T) {
 	e, _ := simulated(t, 2, Config{Devices: []DeviceConfig{{}, {Allocator: "arena:size=1MiB"}}})
 	s := session(t, e)

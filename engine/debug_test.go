@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// The level of WithDebug has the configured logger told of more and more; outside, and of other sessions, it is told
-// nothing.
+// The configured logger receives more messages at each higher level of WithDebug. It receives none outside WithDebug,
+// and none of other sessions.
 func TestDefect20_DebugLevelsLog(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

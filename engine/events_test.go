@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// names are those of a device's spans, with how deep they lie and their states.
+// names returns the names of a device's spans, with their depths and states.
 func names(t testing.TB, r *timeline.Recording) string {
 	t.Helper()
 	var b strings.Builder
@@ -74,7 +74,7 @@ func TestEvents(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { Level(0) }), "an event of level 0")
 }
 
-// The three forms are written, of a session and of all; what they look like is package timeline's.
+// The three formats are written, for one session and for all. Package timeline tests the formats.
 func TestEventsAreWritten(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	s, other := session(t, e), session(t, e)
@@ -111,7 +111,7 @@ func TestEventsAreWritten(t *testing.T) {
 	}
 }
 
-// Events that are not recorded cost no memory and no call of the device.
+// Events that are not recorded cost no memory and no device call.
 func TestEventsThatAreOff(t *testing.T) {
 	e, devs := simulated(t, 1, Config{})
 	s := session(t, e)
@@ -146,7 +146,7 @@ type timeless struct{ *sim.Device }
 
 func (timeless) Timing() driver.Timing { return nil }
 
-// Waits of a session end with the context; events that are there are returned all the same.
+// A session's wait ends with the context, and still returns the events that are complete.
 func TestWaitsEndWithTheirContext(t *testing.T) {
 	c := hosts(2)
 	c.EventLevel = 2
@@ -182,8 +182,8 @@ func TestWaitsEndWithTheirContext(t *testing.T) {
 	testkit.Must(t, e.Close(t.Context()))
 }
 
-// An event that a scope ended holds no later one, and an event from outside may end inside a scope: the scope ends
-// those that began in it all the same.
+// An event that a scope ended is no parent of later ones. An event that began outside may end inside a scope; the scope
+// still ends the events that began in it.
 func TestEventsAndScopesThatCross(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	s := session(t, e)
@@ -216,7 +216,7 @@ func TestEventsAndScopesThatCross(t *testing.T) {
 	}
 }
 
-// An event around more short ones than a device keeps stays, and Config says how many are kept.
+// An event stays when more short events end inside it than a device keeps. Config sets how many are kept.
 func TestDefect21_EventsAroundManyAreKept(t *testing.T) {
 	e, _ := simulated(t, 1, Config{EventLevel: 2, MaxEvents: 16})
 	s := session(t, e)
@@ -235,8 +235,8 @@ func TestDefect21_EventsAroundManyAreKept(t *testing.T) {
 	}
 }
 
-// A goroutine that ended forgot its event. With events on or off, what the session and the engine do is the same; with
-// them on, Close names the event.
+// A goroutine ended without ending its event. The session and the engine behave the same with events on or off; with
+// events on, Close names the event.
 func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 	for _, level := range []int{0, 2} {
 		for _, closed := range []bool{false, true} { // by its user
@@ -283,7 +283,7 @@ func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 	}
 }
 
-// The tasks of EachDevice have one row in what is printed, however many there are.
+// The tasks of EachDevice share one row of the printed output.
 func TestEventsOfTasks(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	for range 3 {

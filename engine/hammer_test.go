@@ -17,8 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Many goroutines use one engine, until it is closed in the middle of it all: each call is done, or says that it was
-// closed. Sessions that are open then are the only thing that may be alive.
+// Many goroutines use one engine until it is closed. Each call succeeds or returns ErrClosed. Only sessions that are
+// open then may be reported as alive.
 func TestCloseWhileEverybodyWorks(t *testing.T) {
 	for range 5 {
 		c, devs := onSim(t, 2, Config{EventLevel: 2, Devices: []DeviceConfig{{}, {Allocator: "arena:size=32MiB"}}})
@@ -80,8 +80,8 @@ func TestCloseWhileEverybodyWorks(t *testing.T) {
 	}
 }
 
-// Sessions of several goroutines share memory that is too small for all, which moves under them, while Go's collector
-// runs all the time and finds what they drop. A request without room gets an error; in the end all memory is free.
+// Sessions of several goroutines share memory that is too small for all and is compacted, while Go's collector runs
+// continuously and finds dropped tensors. A request without room returns an error. In the end all memory is free.
 func TestMemoryOfManySessions(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	seed := testkit.Seed(t)

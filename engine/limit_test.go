@@ -13,9 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// The limit bounds what the device gives up, whatever the allocator keeps of it. Sizes that grow, and are freed one
-// after the other, are what caches cannot use again: the allocator gives back what it has, or compacts, before it says
-// that there is no room.
+// The limit bounds the memory taken from the device, for every allocator. Caches cannot reuse blocks of growing sizes
+// that are freed one after another: the allocator frees its cache, or compacts, before it returns an error.
 func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 	const limit = 64 << 20
 	for allocator, fits := range map[string]int64{ // the largest block that there is room for at least

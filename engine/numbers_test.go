@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Whatever number an engine's configuration carries, the engine opens and works, or an error says what is wanted.
+// For any number in an engine's configuration, the engine opens and works, or an error names the valid values.
 func TestDefect02_NumbersOfTheEngine(t *testing.T) {
 	try := func(what string, c Config) {
 		t.Helper()

@@ -20,7 +20,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// With nothing said, the engine is on a GPU where there is one, and on the host else: this test holds on both.
+// Without configuration, the engine uses a GPU if there is one, and otherwise the host. This test passes on both.
 func TestOpenTakesTheBestDevice(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{MemoryLimit: 64 << 20}}}) // as without Devices
 	testkit.Must(t, err)
@@ -46,7 +46,7 @@ func TestOpenTakesTheBestDevice(t *testing.T) {
 	testkit.Must(t, e.Close(t.Context()))
 }
 
-// gpus is a driver of devices with so much memory taken; nil ones cannot be opened.
+// gpus is a driver whose devices have the given amounts of memory in use. Some cannot be opened.
 type gpus struct {
 	taken []int64 // bytes, -1: it cannot be opened, -2: nor asked what is free
 	err   error
@@ -133,7 +133,7 @@ func TestChoiceOfADevice(t *testing.T) {
 	}
 }
 
-// Whatever fails in Open, whichever call it is, what was opened before is closed.
+// If any call in Open fails, everything opened before is closed.
 func TestOpenThatFailsClosesEverything(t *testing.T) {
 	failed := errors.New("failed")
 	bad := func(t *testing.T, c Config, devs []*sim.Device, want error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// What the devices' allocators map page by page is their peers' too.
+// Peers can use the memory that a device's allocator maps page by page.
 func TestDefect12_ExpandableMemoryOfAnEngineIsItsPeers(t *testing.T) {
 	settings := "caching:expandable_segments:True"
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{

@@ -33,7 +33,7 @@ func (rigged) Devices() ([]driver.Listing, error) { return nil, &driver.Error{Co
 
 func (rigged) Diagnose() []driver.Finding { return nil }
 
-// prepare has "rig:NAME" open a device, and returns that.
+// prepare makes "rig:NAME" open a device, and returns that name.
 func prepare(t testing.TB, open func() (driver.Device, error)) (spec string) {
 	name := fmt.Sprintf("%s/%p", t.Name(), &spec)
 	prepared.Store(name, open)
@@ -41,8 +41,8 @@ func prepare(t testing.TB, open func() (driver.Device, error)) (spec string) {
 	return "rig:" + name
 }
 
-// simulated opens an engine on n simulated devices of 64 MiB, closed at the end of the test: then nothing may be alive,
-// nothing leaked, and no race found.
+// simulated opens an engine on n simulated devices of 64 MiB. It closes the engine at the end of the test, and checks
+// that nothing is alive, nothing leaked, and no race was found.
 func simulated(t testing.TB, n int, c Config) (*Engine, []*sim.Device) {
 	t.Helper()
 	c, devs := onSim(t, n, c)

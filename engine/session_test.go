@@ -60,7 +60,7 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 	s.Place()
 }
 
-// Two short calls that overlap are found out too. One is held up in the device by a lock that the test has.
+// Two short calls that overlap are detected too. A lock that the test holds delays one of them in the device.
 func TestSessionCallsThatOverlap(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
 	var once sync.Once
@@ -91,7 +91,7 @@ func TestSessionCallsThatOverlap(t *testing.T) {
 	wellLeft(t, devs[0])
 }
 
-// Whatever way out is taken, what was current before is so again, and the session is free for others.
+// However a scope ends, the previous state is restored, and other goroutines may use the session.
 func TestScopesAreRestored(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 9, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}, {Allocator: "arena:size=8MiB"}}})
 	s := session(t, e)
@@ -185,7 +185,7 @@ func TestDevicesOfASession(t *testing.T) {
 		"NewSession of device 3: the engine has 3, from 0 on")
 }
 
-// Sessions work on streams of their own; closing one puts its stream back for the next.
+// Each session has its own streams. Closing a session returns its stream for the next one.
 func TestSessionStreams(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	a, b := session(t, e), session(t, e)
@@ -222,7 +222,7 @@ func TestSessionReleasesItsTensors(t *testing.T) {
 	kept.Release()
 }
 
-// Used and peak memory are the bytes requested through this session, whatever others do and from any goroutine's frees.
+// Used and peak memory count the bytes requested through this session only, and frees by any goroutine.
 func TestSessionMemory(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	s, other := session(t, e), session(t, e)
@@ -265,7 +265,7 @@ func TestSessionMemory(t *testing.T) {
 
 func (s *Session) usageOf(i int) int64 { return s.devices[i].usage.used.Load() }
 
-// What was dropped without a release is taken back, and what is cached goes to the device.
+// Collect frees tensors that were dropped without a release, and returns cached memory to the device.
 func TestCollect(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
@@ -283,7 +283,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// A Collect that does nothing says so.
+// A Collect that its context stops returns the cause.
 func TestCollectUnderAnEndedContext(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
@@ -296,8 +296,8 @@ func TestCollectUnderAnEndedContext(t *testing.T) {
 	}
 }
 
-// More sessions than the pool keeps streams: what they kept is used by others, and released, after their streams are
-// closed.
+// There are more sessions than the pool keeps streams. Tensors that they kept are used by others, and released, after
+// their streams are closed.
 func TestManySessions(t *testing.T) {
 	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct", "paged"} {
 		t.Run(allocator, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// A session's figures follow its blocks when they move, and when others free them.
+// A session's figures stay correct when its blocks move, and when others free them.
 func TestUsedMemoryFollowsMoves(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=1MiB", MemoryLimit: 1 << 20}}})
 	s, other := session(t, e), session(t, e)
@@ -373,7 +373,7 @@ func TestUsedMemoryFollowsMoves(t *testing.T) {
 	}
 }
 
-// A wishList notes the options of each request.
+// A wishList records the options of each request.
 type wishList struct {
 	mem.Allocator
 	got []mem.AllocOptions
@@ -386,8 +386,8 @@ func (w *wishList) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 
 func (w *wishList) Unwrap() mem.Allocator { return w.Allocator }
 
-// TestDefect19_SessionPassesAllocOptions: what a session allocates inside WithAllocOptions reaches the allocator with
-// them, and nothing else does.
+// TestDefect19_SessionPassesAllocOptions: the allocator receives the options of WithAllocOptions with the requests made
+// inside it, and with no others.
 func TestDefect19_SessionPassesAllocOptions(t *testing.T) {
 	lists := make([]*wishList, 2)
 	var devices []DeviceConfig

@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
 
-// closing makes a layer's Close that of what is below.
+// closing makes a layer's Close call the Close of the layer below.
 type closing struct{ *sessionAllocator }
 
 func (c closing) Close() error {
@@ -23,7 +23,7 @@ func (c closing) Close() error {
 	return below.Close()
 }
 
-// The session allocator is an allocator like others, over one that moves nothing and over one that does.
+// The session allocator passes the conformance tests, over an allocator that moves blocks and over one that does not.
 func TestLanesConform(t *testing.T) {
 	// The sizes for an arena are those of its own test: its region is all that the suite may have allocated, and the
 	// device has little beside it.
@@ -53,7 +53,7 @@ func TestLanesConform(t *testing.T) {
 	}
 }
 
-// A led stack has all requests served by one cache.
+// A led stack serves all requests from one cache.
 type led struct {
 	*sessionAllocator
 	cache *cache
@@ -93,7 +93,7 @@ func (l led) Close() error {
 	return below.Close()
 }
 
-// A cache is an allocator like others, whether it is a child of an arena or a block of an allocator that tells of
+// A cache passes the conformance tests, whether it is a child of an arena or a block of an allocator that reports
 // events.
 func TestCachesConform(t *testing.T) {
 	const maxBlock, region, bounce = 4<<20 - 2, 16<<20 - 4096, 64 << 10
@@ -123,7 +123,7 @@ func TestCachesConform(t *testing.T) {
 	}
 }
 
-// A block that moved comes back to its allocator, and its holder hears of a block that it can free.
+// A moved block is returned to its allocator, and its holder is notified of the block that it can free.
 func TestLanesFollowMovedBlocks(t *testing.T) {
 	dev := drivertest.OpenSim(t, 8<<20)
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
@@ -151,7 +151,7 @@ func TestLanesFollowMovedBlocks(t *testing.T) {
 	wellLeft(t, dev)
 }
 
-// A block that was freed is told from the one that has its table entry, its address and its size now.
+// A freed block is distinguished from a later one with the same table entry, address and size.
 func TestLanesNoticeStaleFrees(t *testing.T) {
 	dev := drivertest.OpenSim(t, 8<<20)
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
@@ -174,7 +174,7 @@ func TestLanesNoticeStaleFrees(t *testing.T) {
 	wellLeft(t, dev)
 }
 
-// What is wished for reaches the allocator.
+// The options of a request reach the allocator.
 func TestLanesPassWishesOn(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
 	var below wished
@@ -198,7 +198,7 @@ func TestLanesPassWishesOn(t *testing.T) {
 	testkit.Must(t, dev.Close())
 }
 
-// wished counts requests that have both wishes.
+// wished counts the requests that have both options.
 type wished struct {
 	nobodys
 	n int

@@ -19,7 +19,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Caches are a stack of parts of the device's memory that the session alone uses, inside UseCache.
+// Caches form a stack. Each is a part of the device's memory for one session, used inside UseCache.
 func TestCaches(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
 	s, other := session(t, e), session(t, e)
@@ -77,11 +77,11 @@ func TestCaches(t *testing.T) {
 	}
 }
 
-// allocators are all that a device may have.
+// allocators lists every allocator that a device may have.
 var allocators = []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "paged", "direct", "direct:session=on", "arena", "arena:page=2MiB"}
 
-// A cache that has memory allocated when its session is closed goes with the last of that, on every allocator, and not
-// with the engine: nothing is left allocated then.
+// If a cache has live blocks when its session is closed, it is freed with the last of them, on every allocator, and not
+// only with the engine.
 func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 	}
 }
 
-// What stands on the allocator stands on the caches: no session reads through its cache what another left in the
-// memory.
+// Layers on the allocator also apply to caches: a session cannot read, through its cache, data that another session
+// left in the memory.
 func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	}
 }
 
-// A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is:
-// the recording is one that a single allocator could have written, and leads to what is allocated.
+// A recorder of an engine's memory records the blocks in caches, including moved ones, but not the block of a cache
+// itself. The recording looks like that of a single allocator, and its final state is the allocated blocks.
 func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -248,8 +248,8 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 	}
 }
 
-// A hold of the engine's, or of the session's, keeps blocks in caches still, also in caches that come later, and one of
-// another session's does not; Collect brings them together once it is released.
+// A pin of the engine or of the session keeps blocks in its caches from moving, including later caches. A pin of
+// another session does not. Collect compacts them once it is released.
 func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -310,8 +310,8 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 	}
 }
 
-// The streams that a session borrows, and those of the program's own that its places are put on, are served by its
-// cache, and count for it; another session's are not, nor is a later stream of the same number.
+// A session's cache serves and counts requests on the streams that the session borrows, and on the program's streams
+// that its places use. It does not serve another session's streams, or a later stream with the same ID.
 func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 	}
 }
 
-// A cache counts against the device's limit as a whole, and gives that back.
+// A cache counts against the device's limit as a whole, until it is freed.
 func TestCachesAndTheLimit(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena", MemoryLimit: 4 << 20}}})
 	s := session(t, e)
@@ -403,7 +403,7 @@ func TestUseOfNoCache(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { s.ReserveCache(0) }), "ReserveCache of 0 bytes")
 }
 
-// Caches are to be had of every allocator, and Freeze of those that the error of the others names.
+// Every allocator supports caches. Some support Freeze, and the error of the others names those.
 func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 	freezes := map[string]bool{"arena": true}
 	for _, allocator := range append(mem.Allocators("sim"), allocators...) {
@@ -433,8 +433,8 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 	}
 }
 
-// A request can be rounded up on its own, whatever the allocator and what stands on it, as BMEngine's round_up_bytes
-// does: the block has that many bytes, and the session has used what was asked for.
+// A single request can be rounded up, on any allocator and under any layers, as with BMEngine's round_up_bytes: the
+// block has the rounded size, and the session counts the requested bytes.
 func TestDefect20_RequestsRoundUp(t *testing.T) {
 	for _, allocator := range allocators {
 		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
@@ -452,7 +452,7 @@ func TestDefect20_RequestsRoundUp(t *testing.T) {
 	}
 }
 
-// With "direct:session=on" what was freed is the device's again when a session ends, a task of EachDevice too.
+// With "direct:session=on", freed memory returns to the device when a session or a task of EachDevice ends.
 func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "direct:session=on"}}})
 	reserved := func() int64 {
@@ -481,7 +481,7 @@ func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
 	kept.Release()
 }
 
-// Collect brings blocks together, and Freeze keeps them where they are; tensors follow.
+// Collect compacts blocks, and Freeze keeps them in place. Tensors follow moved blocks.
 func TestCollectCompacts(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=1MiB"}}})
 	s := session(t, e)

@@ -37,8 +37,8 @@ func TestEachDevice(t *testing.T) {
 	}
 }
 
-// A call may be for some devices alone, each once, and its tasks copy to others: what they made there goes with their
-// sessions.
+// A call may name some devices, each once, and its tasks may copy to others. Tensors made there are released with the
+// tasks' sessions.
 func TestDefect20_TasksOnSomeDevicesCopyToOthers(t *testing.T) {
 	e, _ := simulated(t, 3, Config{EventLevel: 2})
 	for _, devices := range [][]int{{1}, {2, 0, 2}} {
@@ -95,7 +95,7 @@ func TestDefect20_TasksOnSomeDevicesCopyToOthers(t *testing.T) {
 	}
 }
 
-// The first error is the call's, and cancels what runs and what has not begun.
+// The call returns the first error, which cancels running tasks and tasks that have not begun.
 func TestFirstErrorCancelsTheRest(t *testing.T) {
 	e, _ := simulated(t, 3, Config{})
 	failed := errors.New("failed")
@@ -213,7 +213,8 @@ func (w *workers) waiting() (n int) {
 	return n
 }
 
-// A context that ends drops what has not begun, also what waits for a slot, and what runs is waited for.
+// When the context ends, tasks that have not begun are dropped, including those that wait for a slot. The call waits
+// for running tasks.
 func TestEachDeviceEndsWithItsContext(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	running, finish := make(chan struct{}, 2), make(chan struct{})
@@ -262,7 +263,8 @@ func TestEachDeviceEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Tasks of two calls that wait for each other, as collectives do, begin in one order on all devices.
+// If the tasks of each of two calls wait for each other, as in collectives, they begin in the same order on all
+// devices.
 func TestCallsOfEachDeviceDoNotCross(t *testing.T) {
 	e, _ := simulated(t, 3, Config{})
 	var calls sync.WaitGroup
@@ -310,7 +312,7 @@ func TestEachDeviceAfterItsWorkers(t *testing.T) {
 	all.Wait()
 }
 
-// Nothing begins under a context that has ended, also where the worker is faster than the call that drops its tasks.
+// No task begins under a context that has ended, even if its worker is faster than the call that drops its tasks.
 func TestEachDeviceUnderAnEndedContext(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	stop := errors.New("stop")

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// TestNoWorkIsLostWhileACaptureEnds: a capture ends between the look at it and what is added to it. The steps are taken
-// one by one.
+// TestNoWorkIsLostWhileACaptureEnds: a capture ends between the check that it is active and the addition of work to it.
+// The test takes the steps one by one.
 func TestNoWorkIsLostWhileACaptureEnds(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 2)

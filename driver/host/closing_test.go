@@ -18,8 +18,8 @@ func mark(t *testing.T, s driver.Stream) driver.Mark {
 	return m
 }
 
-// during makes a call in the background and returns when it waits; the function that it returns gives the result, and
-// wants it to be there or not.
+// during makes a call in the background and returns when the call waits. The function that it returns checks whether
+// the call has returned, and returns its result.
 func during(t *testing.T, what string, call func() error) (returned func(want bool)) {
 	t.Helper()
 	result := make(chan error, 1)
@@ -37,7 +37,7 @@ func during(t *testing.T, what string, call func() error) (returned func(want bo
 	}
 }
 
-// noWork wants whatever queues work on s to be refused.
+// noWork fails the test unless all calls that queue work on s are refused.
 func noWork(t *testing.T, d driver.Device, s driver.Stream, p driver.Pointer) {
 	t.Helper()
 	for what, call := range map[string]func() error{
@@ -56,7 +56,7 @@ func noWork(t *testing.T, d driver.Device, s driver.Stream, p driver.Pointer) {
 	}
 }
 
-// orders wants s, on which work is held, to be one that others can still be ordered after. It returns its mark.
+// orders fails the test unless other streams can still be ordered after s, whose work is held. It returns a mark of s.
 func orders(t *testing.T, d driver.Device, s driver.Stream) driver.Mark {
 	t.Helper()
 	m := mark(t, s)

@@ -38,7 +38,7 @@ func newEventEnd() (*eventEnd, error) {
 	return &eventEnd{d: d, s: d.DefaultStream()}, nil
 }
 
-// do does one thing and returns what came of it.
+// do executes one command and returns its result.
 func (x *eventEnd) do(line string) (string, error) {
 	op, arg, _ := strings.Cut(line, " ")
 	switch op {
@@ -170,7 +170,7 @@ func eventEnds(t *testing.T, madeHere bool) (*eventEnd, *eventPeer) {
 	return here, there
 }
 
-// wants fails the test unless x answers so.
+// wants fails the test unless x gives this answer.
 func wants(t *testing.T, x doer, line, want string) {
 	t.Helper()
 	if got, err := x.do(line); err != nil || got != want {
@@ -178,9 +178,9 @@ func wants(t *testing.T, x doer, line, want string) {
 	}
 }
 
-// TestBehaviour68_EventsCrossProcesses: an event that one process recorded is not reached in the other before the work is
-// done, and a stream of the other that waits for it stands still. Afterwards it is reached, and the stream goes on. The
-// maker records, and then the opener.
+// TestBehaviour68_EventsCrossProcesses: an event that one process recorded is not reached in the other before the work
+// is done, and a stream of the other that waits for it stands still. Afterwards it is reached, and the stream goes on.
+// The maker records, and then the opener.
 func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
 		here, there := eventEnds(t, madeHere)
@@ -237,7 +237,8 @@ func TestWaitingEndsWhenTheRecorderDies(t *testing.T) {
 	}
 }
 
-// TestWaitIsForWhatWasRecordedWhenItWasCalled: not for what is recorded later, and not less if that is reached first.
+// TestWaitIsForWhatWasRecordedWhenItWasCalled: a wait is for the last record before it. It is not for later records,
+// and does not end early if a later record is reached first.
 func TestWaitIsForWhatWasRecordedWhenItWasCalled(t *testing.T) {
 	here, err := newEventEnd()
 	testkit.Must(t, err)
@@ -267,7 +268,8 @@ func TestWaitIsForWhatWasRecordedWhenItWasCalled(t *testing.T) {
 	wants(t, here, "reached", "true")
 }
 
-// TestWaitInTheRecordingProcess: its own streams wait too, without harm to who waits elsewhere.
+// TestWaitInTheRecordingProcess: streams of the recording process can wait too, and this does not affect waits in other
+// processes.
 func TestWaitInTheRecordingProcess(t *testing.T) {
 	here, there := eventEnds(t, true)
 	defer here.d.Close()
@@ -291,8 +293,8 @@ func TestWaitInTheRecordingProcess(t *testing.T) {
 	wants(t, there, "reached", "true")
 }
 
-// TestClosedEventsKeepTheirPromises: what was recorded and waited for goes on, and the descriptor goes with the last of
-// it.
+// TestClosedEventsKeepTheirPromises: records and waits of a closed event still complete, and the descriptor is closed
+// with the last of them.
 func TestClosedEventsKeepTheirPromises(t *testing.T) {
 	here, err := newEventEnd()
 	testkit.Must(t, err)
@@ -353,7 +355,7 @@ func TestConcurrentRecords(t *testing.T) {
 	testkit.Must(t, e.Close())
 }
 
-// TestOverwrittenCounters: another process can write what it likes into them. That is an error, not a crash.
+// TestOverwrittenCounters: another process can write any values into the counters. That causes an error, not a crash.
 func TestOverwrittenCounters(t *testing.T) {
 	d := open(t)
 	e, err := d.Sharing().NewEvent()

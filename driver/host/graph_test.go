@@ -69,7 +69,7 @@ func TestMarksOfACaptureComeAfterWorkBeforeIt(t *testing.T) {
 	})
 }
 
-// TestLaunchesOfOneGraphDoNotOverlap: the second waits, on whatever stream.
+// TestLaunchesOfOneGraphDoNotOverlap: the second waits, on any stream.
 func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
@@ -101,7 +101,7 @@ func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 	})
 }
 
-// TestFailuresInAGraph: the first error is the stream's, and the rest of the work is done.
+// TestFailuresInAGraph: the stream returns the first error, and the rest of the work is done.
 func TestFailuresInAGraph(t *testing.T) {
 	d := open(t)
 	p := drivertest.Alloc(t, d, 1)
@@ -129,7 +129,7 @@ func TestFailuresInAGraph(t *testing.T) {
 	}
 }
 
-// TestLaunchLooksForItsMemory: what was freed since the capture is an error rather than a crash.
+// TestLaunchLooksForItsMemory: if memory was freed since the capture, a launch causes an error, not a crash.
 func TestLaunchLooksForItsMemory(t *testing.T) {
 	d := open(t)
 	p := drivertest.Alloc(t, d, 4096)
@@ -153,7 +153,7 @@ func TestLaunchLooksForItsMemory(t *testing.T) {
 	testkit.Must(t, s.Sync(context.Background()))
 }
 
-// TestWhatACaptureRefuses changes nothing: the capture goes on and ends well.
+// TestWhatACaptureRefuses: calls that a capture refuses do not affect it. It continues and ends without an error.
 func TestWhatACaptureRefuses(t *testing.T) {
 	d := open(t)
 	g, def := d.Graphs(), d.DefaultStream()
@@ -196,7 +196,7 @@ func TestWhatACaptureRefuses(t *testing.T) {
 	testkit.Must(t, drawn.Close())
 }
 
-// TestUnjoined compares random captures with a brute-force walk over what comes before their end.
+// TestUnjoined compares random captures with a brute-force search of the work that comes before their end.
 func TestUnjoined(t *testing.T) {
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -23,7 +23,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// TestDriverWithoutVirtualMemory is what other systems than Linux have.
+// TestDriverWithoutVirtualMemory runs the suite as on systems other than Linux.
 func TestDriverWithoutVirtualMemory(t *testing.T) {
 	drivertest.Run(t, func(testing.TB) driver.Device { return newDevice(Options{Total: 64 << 20}, nil) })
 }
@@ -73,7 +73,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBudget: what counts is whole pages of the operating system, exactly.
+// TestBudget: the budget counts whole pages of the operating system, exactly.
 func TestBudget(t *testing.T) {
 	d, err := Open(Options{Total: 10 * pageSize})
 	testkit.Must(t, err)
@@ -97,7 +97,8 @@ func TestBudget(t *testing.T) {
 	want(10 * pageSize)
 }
 
-// TestTheSystemRefuses: a total beyond what addresses can hold lets the operating system say no, which changes nothing.
+// TestTheSystemRefuses: with a total larger than the address space, the operating system refuses a request, which
+// changes nothing.
 func TestTheSystemRefuses(t *testing.T) {
 	const total = 1 << 62
 	d, err := Open(Options{Total: total})
@@ -127,7 +128,7 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// TestStreamsHaveNoHandles: there is no stream of other code to queue to.
+// TestStreamsHaveNoHandles: the driver has no foreign streams.
 func TestStreamsHaveNoHandles(t *testing.T) {
 	if _, err := open(t).NewStream(driver.StreamOptions{Foreign: 1}); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("NewStream of a foreign stream: %v, want ErrUnsupported", err)
@@ -149,7 +150,7 @@ func TestDevicesCanBeOpened(t *testing.T) {
 	testkit.Must(t, d.Close())
 }
 
-// TestDiagnose: where devices can be opened nothing is broken, and whatever is lacking comes with what to do.
+// TestDiagnose: if devices can be opened, no finding is broken, and each lacking one names a remedy.
 func TestDiagnose(t *testing.T) {
 	findings := driver.Lookup("host").Diagnose()
 	if len(findings) < 2 {

@@ -31,7 +31,7 @@ func TestStrayWorkIsRefusedAtOnce(t *testing.T) {
 	testkit.Must(t, s.Sync(context.Background()))
 }
 
-// TestMisusePanics: what only a bug can do.
+// TestMisusePanics: calls that only a bug of the caller can make.
 func TestMisusePanics(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 2)
@@ -51,7 +51,7 @@ func TestMisusePanics(t *testing.T) {
 	testkit.Must(t, a.Sync(context.Background()))
 }
 
-// TestNumbersAreUsedAgainTicksAreNot: a mark of a closed stream is reached on whatever stream has its number now.
+// TestNumbersAreUsedAgainTicksAreNot: a mark of a closed stream is reached on the stream that has its ID now.
 func TestNumbersAreUsedAgainTicksAreNot(t *testing.T) {
 	d := open(t)
 	p := drivertest.Alloc(t, d, 8)

@@ -58,7 +58,7 @@ func aNodeWithMemory(t *testing.T) (node int, ok bool) {
 	return nodes[i].ID, true
 }
 
-// policyOf asks the kernel what holds for the page at which b begins.
+// policyOf returns the kernel's policy for the page at which b begins.
 func policyOf(t *testing.T, b []byte) (mode int, nodes uint64) {
 	var m int32
 	var mask [1024 / 64]uint64
@@ -122,7 +122,7 @@ func TestDriverOnNode(t *testing.T) {
 	}
 }
 
-// What the kernel remembers of where a device's pages are to lie does not grow with each.
+// The kernel's record of the placement of a device's pages does not grow with each page.
 func TestPagesArePlacedAhead(t *testing.T) {
 	times := 0
 	f, err := openPhysical(placement{bind: func([]byte, int, bool) error { times++; return nil }})
@@ -138,8 +138,8 @@ func TestPagesArePlacedAhead(t *testing.T) {
 	}
 }
 
-// Where not much can be placed at a time, as under a limit of addresses, what is needed is, and a file of a fixed size
-// is never placed beyond its end.
+// If only a little memory can be placed at a time, as under a limit on addresses, the needed memory is placed. A file
+// of fixed size is never placed beyond its end.
 func TestPagesArePlacedWithoutMuchRoom(t *testing.T) {
 	var placed int64
 	place := placement{strict: true, bind: func(pages []byte, _ int, _ bool) error {

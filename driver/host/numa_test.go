@@ -27,8 +27,7 @@ func twoNodes() fstest.MapFS {
 	}
 }
 
-// A node that is not there is an error, whatever was asked for. Where the system binds nothing, it is one if strict
-// was.
+// A node that does not exist is always an error. A system that cannot bind memory is an error in strict mode only.
 func TestPlace(t *testing.T) {
 	none := fstest.MapFS{}
 	for _, c := range []struct {
@@ -79,7 +78,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Every kind of memory is placed before it is touched, and only what the device itself takes.
+// Every kind of memory is placed before it is touched, and only memory that the device itself allocates.
 func TestAllMemoryIsPlaced(t *testing.T) {
 	pages, err := openPhysical(placement{})
 	testkit.Must(t, err)
@@ -109,7 +108,7 @@ func TestAllMemoryIsPlaced(t *testing.T) {
 	want("FreeHost", 0)
 }
 
-// A binding that fails later, as when a node is taken out, is an error if it was strict, and loses no memory.
+// A binding that fails later, for example because a node was removed, is an error in strict mode, and loses no memory.
 func TestPlacingFailsLater(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		d := newDevice(Options{Total: 64 << 20}, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// TestPeersAreAsked: memory of another device is out of reach before it is enabled or shared, and after.
+// TestPeersAreAsked: memory of another device is inaccessible unless peer access is enabled or the memory is shared.
 func TestPeersAreAsked(t *testing.T) {
 	a, b := open(t), open(t)
 	s := b.DefaultStream()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNobodyCutsSharedMemoryShort: a process that could would have the others die of SIGBUS.
+// TestNobodyCutsSharedMemoryShort: no process can truncate shared memory, which would end the others with SIGBUS.
 func TestNobodyCutsSharedMemoryShort(t *testing.T) {
 	d := open(t)
 	sharing, size := d.Sharing(), d.Info().Granularity
@@ -38,7 +38,8 @@ func TestNobodyCutsSharedMemoryShort(t *testing.T) {
 	testkit.Must(t, d.VirtualMemory().Drop(page))
 }
 
-// TestImportWantsTheSeals: memory that its maker could still cut short, or that is something else, is refused.
+// TestImportWantsTheSeals: a file that its creator could still truncate, or that is not a page of this size, is
+// refused.
 func TestImportWantsTheSeals(t *testing.T) {
 	d := open(t)
 	sharing, size := d.Sharing(), d.Info().Granularity
@@ -73,7 +74,7 @@ func TestImportWantsTheSeals(t *testing.T) {
 	}
 }
 
-// TestImportedMemoryIsNotHandedOut: it is in another device's account.
+// TestImportedMemoryIsNotHandedOut: imported memory does not count as memory that this device has allocated.
 func TestImportedMemoryIsNotHandedOut(t *testing.T) {
 	d := open(t)
 	sharing, size := d.Sharing(), d.Info().Granularity
@@ -99,7 +100,7 @@ func TestImportedMemoryIsNotHandedOut(t *testing.T) {
 	}
 }
 
-// TestExportWaits for the work that is queued when it is called, and for no more: streams go on afterwards.
+// TestExportWaits: an export waits for the work that is queued when it is called, and not for later work.
 func TestExportWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
@@ -167,7 +168,7 @@ func TestExportLosesNoWork(t *testing.T) {
 	wg.Wait()
 }
 
-// TestExportWhileCapturing: captured work does not hold it up, and ticks stay what they were.
+// TestExportWhileCapturing: captured work does not delay an export, and ticks do not change.
 func TestExportWhileCapturing(t *testing.T) {
 	d := open(t)
 	s := newStreams(t, d, 1)[0]
@@ -277,7 +278,7 @@ func checkExported(t *testing.T, d driver.Device, p driver.Pointer) {
 	testkit.Must(t, d.Sharing().Forget(p))
 }
 
-// TestSharingAfterAProcessTookTheNumber: the number of a process alone opens nothing.
+// TestSharingAfterAProcessTookTheNumber: a handle does not open memory of a process that only has the same ID.
 func TestSharingAfterAProcessTookTheNumber(t *testing.T) {
 	d := open(t)
 	start, err := startOf(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/stat", os.Getppid()))

@@ -150,7 +150,7 @@ func TestWhatWaits(t *testing.T) {
 	}
 }
 
-// TestFreeTwiceAtOnce: the second is refused, also while the first still waits.
+// TestFreeTwiceAtOnce: the second free is refused, even while the first still waits.
 func TestFreeTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)

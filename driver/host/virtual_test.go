@@ -85,7 +85,7 @@ func mapPage(t *testing.T, vm driver.VirtualMemory, g int64) (driver.Pointer, dr
 	return p, page
 }
 
-// TestUnmapUnderQueuedWork: the caller broke the rule, and gets an error rather than a crash.
+// TestUnmapUnderQueuedWork: unmapping memory that queued work uses is a bug, and causes an error, not a crash.
 func TestUnmapUnderQueuedWork(t *testing.T) {
 	d := open(t)
 	vm := d.VirtualMemory()

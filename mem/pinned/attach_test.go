@@ -120,8 +120,8 @@ func TestAttachOncePerSegment(t *testing.T) {
 	}
 }
 
-// What cannot be attached is not allocated, what cannot be detached not given back, and what the device does not take
-// is attached again.
+// A segment that cannot be attached is not allocated. A segment that cannot be detached is not freed. A segment that
+// the device fails to free is attached again.
 func TestAttachThatFails(t *testing.T) {
 	c, d := newCard(t), newDevice()
 	a := open(t, d, pinned.Config{Attach: c.attach})
