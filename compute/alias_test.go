@@ -53,12 +53,12 @@ func strangers(t *testing.T, p *tensor.Place, x *tensor.Tensor) (writable, all [
 	return all[:len(writable)], all
 }
 
-// An operation that writes where it reads gives what it gives when it reads copies.
+// An operation that overwrites its operands has the same result as with copies of them.
 func TestInPlaceOnOverlappingViews(t *testing.T) {
 	testInPlace(t, func(_ *tensor.Place, x *tensor.Tensor) (writable, all []*tensor.Tensor) { return windows(x) })
 }
 
-// TestDefect05_InPlaceOnOverlappingStorages: it does so where operands and result are storages over the same memory.
+// TestDefect05_InPlaceOnOverlappingStorages: the same holds if operands and result are storages over the same memory.
 func TestDefect05_InPlaceOnOverlappingStorages(t *testing.T) {
 	testInPlace(t, func(p *tensor.Place, x *tensor.Tensor) (writable, all []*tensor.Tensor) { return strangers(t, p, x) })
 }
@@ -114,7 +114,7 @@ func testInPlace(t *testing.T, windows func(*tensor.Place, *tensor.Tensor) (writ
 	}
 }
 
-// A view of a Go slice is memory of a host's, and takes part in copies to and from any device.
+// A view of a Go slice is host memory, and can be copied to and from any device.
 func TestViewsOfSlicesAreCopiedBetweenDevices(t *testing.T) {
 	own := place(t, "host")
 	for _, spec := range []string{"host", "sim:total=1GiB"} {
@@ -133,7 +133,7 @@ func TestViewsOfSlicesAreCopiedBetweenDevices(t *testing.T) {
 	}
 }
 
-// What a scope keeps stays where it is, and is worked with there.
+// Tensors that a scope keeps are not moved, and operations use them in place.
 func TestKeepOfATensorOnAnotherDevice(t *testing.T) {
 	own, far := place(t, "host"), place(t, "sim:total=1GiB")
 	s := far.Scope()
@@ -146,7 +146,7 @@ func TestKeepOfATensorOnAnotherDevice(t *testing.T) {
 	want(t, sum, err, []int{3}, float32(2), 3, 4)
 }
 
-// A view that was made in a scope is as good as its storage, and no worse for the scope's end.
+// A view that was made in a scope is valid as long as its storage, even after the scope ends.
 func TestViewOfWhatWasKept(t *testing.T) {
 	p := place(t, "host")
 	s := p.Scope()
@@ -161,7 +161,7 @@ func TestViewOfWhatWasKept(t *testing.T) {
 	want(t, got, err, []int{3, 2}, float32(-1), -4, -2, -5, -3, -6)
 }
 
-// Who takes a block out of a scope's tensor owns it; the scope releases the others.
+// A caller that takes a block out of a scope's tensor owns it. The scope releases the others.
 func TestReleaseBlockInAScope(t *testing.T) {
 	p := place(t, "host")
 	s := p.Scope()
@@ -179,7 +179,7 @@ func TestReleaseBlockInAScope(t *testing.T) {
 	p.Allocator().Free(block, used...)
 }
 
-// A scope that is closed makes and shares nothing: it panics before there is something to lose.
+// A closed scope panics before it creates or shares anything.
 func TestClosedScopesTakeNothing(t *testing.T) {
 	p := place(t, "host")
 	x := tensor.Must(tensor.Zeros(p.Unscoped(), dtype.Float32, 4))

@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-// place opens a device whose tensors are all released at the end of the test: that is checked.
+// place opens a device, and checks at the end of the test that all its tensors were released.
 func place(t testing.TB, spec string) *tensor.Scope {
 	t.Helper()
 	return tensortest.Scope(t, spec)
@@ -251,7 +251,7 @@ func TestRefusalsNameBothSides(t *testing.T) {
 	}
 }
 
-// TestResultType compares with what PyTorch says of every pair of operands: testdata/result_type.py.
+// TestResultType compares with PyTorch's result types of all pairs of operands: testdata/result_type.py.
 func TestResultType(t *testing.T) {
 	p := place(t, "host")
 	table, err := os.ReadFile("testdata/result_type.txt")
@@ -365,7 +365,7 @@ func TestOpenTakesTheFirstThatIsThere(t *testing.T) {
 	}
 }
 
-// What is not linked in is named with its import.
+// The error for a backend that is not linked in names its import.
 func TestDefect23_OpenNamesTheImport(t *testing.T) {
 	for path, open := range map[string]func() (*tensor.Place, error){
 		"driver/cuda": func() (*tensor.Place, error) { return compute.Open("cuda:0") },
@@ -378,7 +378,7 @@ func TestDefect23_OpenNamesTheImport(t *testing.T) {
 	}
 }
 
-// Reports of leaks say how to record sites in the words of the function that opened the place.
+// A report of leaks names the setting that records sites, for the function that opened the place.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	dev := drivertest.OpenSim(t, 1<<30)
 	for want, open := range map[string]func() (*tensor.Place, error){

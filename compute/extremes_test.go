@@ -42,7 +42,7 @@ func limited(t *testing.T, bytes int64) *tensor.Place {
 	return tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.NewLimiter(a, bytes), Backend: b})
 }
 
-// failed is the error of what should return no tensor.
+// failed returns the error of a call that should return no tensor.
 func failed(x *tensor.Tensor, err error) error {
 	if x.Defined() {
 		return nil
@@ -50,7 +50,8 @@ func failed(x *tensor.Tensor, err error) error {
 	return err
 }
 
-// Views of more elements than memory holds cost nothing; what would have to hold them all says that there is no room.
+// Views of more elements than memory can hold cost nothing. An operation that would have to store all of them returns
+// an out-of-memory error.
 func TestViewsLargerThanMemory(t *testing.T) {
 	for name, dev := range map[string]driver.Device{"host": smallHost(t), "sim": simulated(0, sim.AtOnce, 0)} {
 		p := placeOn(t, dev).Scope()
@@ -137,7 +138,7 @@ func TestValuesOfHugeViews(t *testing.T) {
 	}
 }
 
-// Tensors have up to 16 axes, and from none on; every operation takes both, or says what it lacks.
+// Tensors have 0 to 16 axes. Every operation accepts both extremes, or its error names the missing axis.
 func TestRanks(t *testing.T) {
 	p := place(t, "host")
 	lengths := slices.Repeat([]int{1}, backend.MaxRank)
@@ -221,7 +222,7 @@ func TestRangesAtTheEndsOfNumbers(t *testing.T) {
 	}
 }
 
-// Rounding integers is copying them, but by the rules of every operation in place.
+// Rounding integers copies them. In place, it follows the same rules as every operation.
 func TestRoundingOfIntegersInPlace(t *testing.T) {
 	p := place(t, "host")
 	x := slice(t, p, []int64{300, 2})
@@ -241,7 +242,7 @@ func TestRoundingOfIntegersInPlace(t *testing.T) {
 	want(t, wide, err, []int{2}, float32(300), 2)
 }
 
-// Random numbers that cannot be are refused, and take nothing from the generator.
+// Impossible parameters of random numbers are refused, and do not advance the generator.
 func TestRandomNumbersThatCannotBe(t *testing.T) {
 	p := place(t, "host")
 	g := compute.NewGenerator(1)
@@ -263,7 +264,7 @@ func TestRandomNumbersThatCannotBe(t *testing.T) {
 	}
 }
 
-// Using what was released panics, names the caller's line, and leaves nothing behind.
+// Using a released tensor panics with the caller's line, and leaves nothing behind.
 func TestUseAfterRelease(t *testing.T) {
 	p := place(t, "host")
 	y, index := slice(t, p, make([]float32, 6), 2, 3), slice(t, p, make([]int64, 6), 2, 3)
@@ -308,7 +309,7 @@ func TestUseAfterRelease(t *testing.T) {
 	}
 }
 
-// A backend's scratch finds the memory of dropped tensors, as tensors do.
+// Scratch memory of a backend can reuse the memory of dropped tensors, as tensors can.
 func TestScratchTakesBackWhatWasDropped(t *testing.T) {
 	p := limited(t, 1<<20)
 	func() { tensor.Must(tensor.Zeros(p, dtype.Int8, 900<<10)) }()
@@ -320,7 +321,8 @@ func TestScratchTakesBackWhatWasDropped(t *testing.T) {
 	q.Scratch.Free(b)
 }
 
-// Being short of memory is no reason for a deadlock: what a collection calls may allocate, and be short itself.
+// A shortage of memory causes no deadlock: functions that a collection calls may allocate, and may run out of memory
+// too.
 func TestDeletersMayAllocate(t *testing.T) {
 	p := limited(t, 1<<20)
 	var called []string
@@ -347,7 +349,7 @@ func TestDeletersMayAllocate(t *testing.T) {
 	}
 }
 
-// Of goroutines that drop what they make, each finds room, as long as what they can reach fits.
+// Goroutines that drop their tensors find room as long as the reachable tensors fit.
 func TestManyShortOfMemoryAtOnce(t *testing.T) {
 	p := limited(t, 1<<20)
 	var short atomic.Int32

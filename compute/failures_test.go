@@ -22,8 +22,8 @@ import (
 
 var errScarce = errors.New("an allocation that was told to fail")
 
-// scarce is an allocator whose nth allocation fails, and which knows its blocks. It counts the device's failures that it
-// got over: an allocator that cannot learn whether a stream is done asks again later.
+// scarce is an allocator whose nth allocation fails, and which knows its blocks. It counts the device's failures that
+// it got over: an allocator that cannot learn whether a stream is done asks again later.
 type scarce struct {
 	mem.Allocator
 	dev    *fault.Device
@@ -99,7 +99,7 @@ func (f frail) failed() bool {
 
 func (f frail) gotOver() bool { return f.alloc.got > 0 }
 
-// operands is what operations get: tensors on two streams of one device, and on another device.
+// operands are the operands of operations: tensors on two streams of one device, and on another device.
 type operands struct {
 	near, far              frail
 	second                 *tensor.Place // another stream of near
@@ -298,8 +298,8 @@ var operations = []struct {
 	}},
 }
 
-// A device call or an allocation that fails, whichever of an operation's it is, is an error of that operation, leaves
-// nothing allocated, and spoils no operand: the operation works the next time.
+// If any device call or allocation of an operation fails, the operation returns an error, leaves nothing allocated, and
+// does not change its operands. The next attempt succeeds.
 func TestFailuresLeakNothing(t *testing.T) {
 	const elsewhere = 0x100_0000_0000
 	for _, pair := range []struct {
@@ -359,7 +359,7 @@ func TestFailuresLeakNothing(t *testing.T) {
 	}
 }
 
-// An outcome is what came of an operation while failures were set.
+// An outcome is the result of an operation while failures were set.
 type outcome struct {
 	err     error
 	failed  bool     // something was made to fail

@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A call is a line of testdata/calls.txt: a call of PyTorch's, and what came of it.
+// A call is a line of testdata/calls.txt: a call of PyTorch, and its result.
 type call struct {
 	op       string
 	operands []value
@@ -32,7 +32,7 @@ type value struct {
 	elements []dtype.Scalar
 }
 
-// differences is where Ashlar departs from PyTorch 1.13, all of it: what is here departs, and nothing else does.
+// differences lists exactly the calls in which Ashlar differs from PyTorch 1.13.
 var differences = []struct {
 	why    string
 	of     func(c *call) bool
@@ -101,8 +101,8 @@ func isNaN(s dtype.Scalar) bool { return math.IsNaN(s.Float64()) }
 
 func isZero(s dtype.Scalar) bool { return !s.Bool() }
 
-// closeTo is how far a float may be from PyTorch's, as a part of it (or of a thousandth, if that is more): a few roundings
-// of the wide types, one of the narrow ones. Integers, bools, types and shapes are the same.
+// closeTo is how far a float may be from PyTorch's, as a part of it (or of a thousandth, if that is more): a few
+// roundings of the wide types, one of the narrow ones. Integers, bools, types and shapes are the same.
 var closeTo = map[dtype.DType]float64{
 	dtype.Float64: 1e-12, dtype.Float32: 1e-5, dtype.Float16: 1.0 / (1 << 10), dtype.BFloat16: 1.0 / (1 << 7),
 }
@@ -318,7 +318,7 @@ func named[Op interface {
 	panic("no operation " + name)
 }
 
-// compare holds what came of a call against what is expected.
+// compare compares the result of a call with the expected one.
 func (c *call) compare(t *testing.T, line string, got []*tensor.Tensor) {
 	t.Helper()
 	for i, want := range c.results {

@@ -240,7 +240,7 @@ func noReports(t *testing.T, number uint64, devices ...*sim.Device) {
 
 const steps = 60 // of a program
 
-// Whatever streams work is queued to, and whenever a device does it, values are those of one stream.
+// Values equal those of a run on one stream, whatever streams are used and whenever the device does the work.
 func TestStreamsChangeNothing(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i := range uint64(100) {
@@ -250,8 +250,7 @@ func TestStreamsChangeNothing(t *testing.T) {
 	}
 }
 
-// The test above can fail: where a step now and then goes to the backend behind the tensors' back, the device sees
-// races.
+// The test above can fail: if some steps call the backend without the tensors' knowledge, the device reports races.
 func TestWorkThatTensorsAreNotToldOfRaces(t *testing.T) {
 	seed := testkit.Seed(t)
 	racy := 0

@@ -200,7 +200,7 @@ func TestRoundingToNarrow(t *testing.T) {
 	}
 }
 
-// Some values by hand, lest the oracle be wrong in the same way.
+// Some values by hand, in case the oracle has the same error.
 func TestNarrowByHand(t *testing.T) {
 	for _, c := range []struct {
 		what      string

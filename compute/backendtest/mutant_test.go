@@ -122,14 +122,14 @@ func flip(q backend.Queue, a backend.Array, at int) {
 	}
 }
 
-// lastPlace is where the last element of an array is.
+// lastPlace returns the offset of the last element of an array.
 func lastPlace(a backend.Array) int {
 	last := 0
 	layoutOf(a).walk(func(_ int, _ []int, place int) { last = place })
 	return last
 }
 
-// TestMutants: each thing that a backend can do wrong after any of its calls is found by that call's check.
+// TestMutants: the check of each call detects every fault that a mutant introduces after that call.
 func TestMutants(t *testing.T) {
 	for what, after := range map[string]func(q backend.Queue, results, inputs []backend.Array){
 		"a wrong element": func(q backend.Queue, results, _ []backend.Array) {
@@ -288,7 +288,7 @@ func (l *liar) Failed() error {
 	return err
 }
 
-// TestLiars: what is nearly right is found too.
+// TestLiars: results that are nearly right are detected too.
 func TestLiars(t *testing.T) {
 	tf32 := func(x float64) float64 { return format{8, 10, false}.round(x) }
 	for _, c := range []struct {

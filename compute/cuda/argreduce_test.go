@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// TestArgReducePlansLeaveNoSplitEmpty: each split looks at an element, wherever its row begins. A split that finds
-// nothing has no value to leave.
+// TestArgReducePlansLeaveNoSplitEmpty: each split has at least one element, wherever its row begins. An empty split
+// would have no result.
 func TestArgReducePlansLeaveNoSplitEmpty(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 20_000 {

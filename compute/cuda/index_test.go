@@ -81,7 +81,7 @@ func randomLayout(rng *mathrand.Rand, operands int) []*backend.Array {
 	return arrays
 }
 
-// places are the offsets of all elements in all operands, by the definition.
+// places returns the offsets of all elements in all operands, by the definition.
 func places(arrays []*backend.Array) map[[maxOperands]int]int {
 	all := map[[maxOperands]int]int{}
 	shape := arrays[0].Shape

@@ -16,7 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A fake is a device that runs no code: of a few kernels it does in Go what their sources say, in the memory that it has.
+// A fake is a device that runs no kernel code. It implements a few kernels in Go, on its own memory.
 type fake struct {
 	driver.Device
 	memory   []byte // at address base
@@ -219,7 +219,7 @@ func newFake(t *testing.T, o Options) (*fake, *Backend, backend.Queue) {
 	return f, b, backend.Queue{Stream: f.DefaultStream(), Scratch: &bump{next: base + 4<<17}}
 }
 
-// A bump allocator never takes anything back, but counts what it is given.
+// A bump allocator never reuses memory. It counts frees.
 type bump struct {
 	next driver.Pointer
 	live int
@@ -234,7 +234,7 @@ func (b *bump) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 
 func (b *bump) Free(mem.Block, ...driver.Stream) { b.live-- }
 
-// Elements are moved, set and chosen where the layouts say, whatever way is taken.
+// Elements are moved, set and selected as the layouts require, by every code path.
 func TestElementsGoWhereTheyShould(t *testing.T) {
 	rng := newRand(t)
 	ways := map[string]int{

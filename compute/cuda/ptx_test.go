@@ -38,7 +38,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// Each module says which sources it was made of, and they are those that are there.
+// Each module names the sources that it was compiled from, and they equal the present ones.
 func TestPTXIsUpToDate(t *testing.T) {
 	cu, err := filepath.Glob("kernels/*.cu")
 	if err != nil || len(cu) == 0 {
@@ -98,8 +98,8 @@ func entries(t *testing.T, ptx string) map[string][]uintptr {
 	return found
 }
 
-// Every kernel that Go can ask for is in its module, takes one structure of the size that Go passes, and none is left
-// over.
+// Every kernel that Go can launch is in its module and takes one structure of the size that Go passes. Modules have no
+// other kernels.
 func TestFamiliesAreInThePTX(t *testing.T) {
 	modules := map[string]map[string][]uintptr{}
 	asked := map[string]bool{}

@@ -55,7 +55,7 @@ func offsets(list []axis, visit func(first, second int)) {
 	}
 }
 
-// TestAxesVisitTheSameElements: merging axes changes the order of elements, and nothing else.
+// TestAxesVisitTheSameElements: merging axes changes only the order of elements.
 func TestAxesVisitTheSameElements(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 500 {

@@ -44,7 +44,7 @@ func TestRowPlans(t *testing.T) {
 	}
 }
 
-// TestPartsShrink: choosing from parts of rows ends, and each part has what it is to leave.
+// TestPartsShrink: repeated selection from parts of rows ends, and each part has enough elements for its result.
 func TestPartsShrink(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 10_000 {

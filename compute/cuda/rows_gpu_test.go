@@ -203,7 +203,7 @@ func TestGPURowsOfEveryLength(t *testing.T) {
 	}
 }
 
-// TestGPUManyElements: more than 32 bits count.
+// TestGPUManyElements: arrays have more elements than 32 bits can count.
 func TestGPUManyElements(t *testing.T) {
 	b := newBench(t)
 	const n = 1<<32 + 12345
@@ -295,7 +295,7 @@ func firstOf(x []float32, step, n int, least bool) (first int) {
 	return first
 }
 
-// TestGPUSortsLongRows: what a sort by digits gives is checked for order, stability and completeness.
+// TestGPUSortsLongRows checks the results of radix sort for order, stability and completeness.
 func TestGPUSortsLongRows(t *testing.T) {
 	b := newBench(t)
 	rng := b.rng()

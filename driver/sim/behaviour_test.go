@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// What PyTorch asserts of events, asked of marks and stamps.
+// PyTorch's assertions about events, applied to marks and stamps.
 
 func TestBehaviour32MarksAndStamps(t *testing.T) {
 	b := newBench(t, Options{}, 2)

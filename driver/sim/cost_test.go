@@ -29,7 +29,7 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-// TestH200IsWhole holds the default model, whatever its figures, to what a model of a real device has.
+// TestH200IsWhole checks that the default model has every part of a real device's model, without checking its figures.
 func TestH200IsWhole(t *testing.T) {
 	m := H200()
 	for call, curve := range m.Calls {

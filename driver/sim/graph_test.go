@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// capture returns the graph of what f queues on s.
+// capture returns the graph of the work that f queues on s.
 func (b *bench) capture(s driver.Stream, f func()) driver.Graph {
 	b.t.Helper()
 	b.ok(b.Graphs().Begin(s))
@@ -79,7 +79,7 @@ func TestGraphDoesWhatWasCaptured(t *testing.T) {
 	}
 }
 
-// To another stream a launch is the accesses that were captured.
+// For another stream, a launch consists of the captured accesses.
 func TestRaceWithAGraph(t *testing.T) {
 	b := newBench(t, Options{}, 3)
 	b.ok(b.write(b.s[2], 0))
@@ -106,7 +106,7 @@ func TestRaceWithAGraph(t *testing.T) {
 	b.race(g.Launch(b.s[1])) // the mark covers one launch
 }
 
-// Branches that nothing orders race with each other, at each launch; those that were ordered do not.
+// Unordered branches race with each other at each launch. Ordered branches do not.
 func TestRaceInsideAGraph(t *testing.T) {
 	b := newBench(t, Options{ReportOnly: true}, 4)
 	s := b.s[1:]
@@ -154,7 +154,7 @@ func TestRaceInsideAGraphRefusesTheLaunch(t *testing.T) {
 	b.ok(b.write(b.s[0], 0)) // nothing was launched
 }
 
-// Launches of one graph come after each other, on whatever streams, and the program may rely on it.
+// Launches of one graph run one after another, on any streams, and programs may rely on this.
 func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 	b := newBench(t, Options{}, 3)
 	b.ok(b.s[1].Fill(b.p, 0, 64))
@@ -267,8 +267,8 @@ func TestForksMustBeJoined(t *testing.T) {
 	b.ok(made.Launch(b.s[0]))
 }
 
-// A mark of a capture is not reached before the capture's end, asking is no call, and afterwards it covers what was
-// queued before the capture, if anything.
+// A mark of a capture is not reached before the capture ends, and a query of it makes no call. Afterwards it covers the
+// work that was queued before the capture.
 func TestMarksInACapture(t *testing.T) {
 	b := newBench(t, Options{}, 3)
 	s := b.s[1]
@@ -301,7 +301,7 @@ func TestMarksInACapture(t *testing.T) {
 	}
 }
 
-// Addresses mean what they mean at each launch.
+// A launch resolves addresses when it runs, not when they were captured.
 func TestGraphsFollowTheMemory(t *testing.T) {
 	b := newBench(t, Options{}, 2)
 	vm, size := b.VirtualMemory(), b.Info().Granularity

@@ -261,7 +261,7 @@ func (h *history) access(s driver.Stream) {
 	}
 }
 
-// toggleAlias maps the third page or unmaps it: allowed only if the host knows that all that went through it is done.
+// toggleAlias maps or unmaps the third page. It may do so only if the host knows that all accesses through it are done.
 func (h *history) toggleAlias() {
 	vm, at := h.d.VirtualMemory(), h.pages+2*granule
 	if !h.alias {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// verify checks what an index promises of itself.
+// verify checks the invariants of an index.
 func (x *index[V]) verify(t *testing.T) {
 	t.Helper()
 	n, last := 0, uint64(0)

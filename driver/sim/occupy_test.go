@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// stalls checks how many calls of each kind had to wait so far.
+// stalls checks how many calls of each kind have waited so far.
 func (b *bench) stalls(when string, want map[Call]int64) {
 	b.t.Helper()
 	calls := b.Calls()
@@ -79,7 +79,7 @@ func TestOccupiedStreamIsDoneWhenSomebodyWaits(t *testing.T) {
 	}
 }
 
-// However many marks stand behind work that no call waits for, the queue keeps within its bound, and the newest stay
+// The queue stays within its bound even with many marks after work that no call waits for, and the newest marks stay
 // unreached.
 func TestQueueOfOccupiedStreamIsBounded(t *testing.T) {
 	b := newBench(t, Options{Unchecked: true}, 1)

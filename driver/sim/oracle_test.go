@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// The oracle knows nothing of clocks: it keeps every access that was ever made and a graph of what comes directly
-// before what, and finds out by searching the graph whether one access comes before another.
+// The oracle uses no clocks. It keeps every access and a graph of direct predecessors, and searches the graph to
+// determine whether one access comes before another.
 type oracle struct {
 	before   [][]int // of each node: the nodes directly before it
 	last     []int   // of each stream number: its last node, or -1
@@ -29,7 +29,7 @@ func (o *oracle) node(before ...int) int {
 	return len(o.before) - 1
 }
 
-// onStream adds a node that is the stream's next.
+// onStream adds a node after the stream's last one.
 func (o *oracle) onStream(id driver.StreamID, before ...int) int {
 	for len(o.last) <= int(id) {
 		o.last = append(o.last, -1)

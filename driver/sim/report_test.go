@@ -31,7 +31,7 @@ func TestAccessErrorsSayWhoWhatAndWhy(t *testing.T) {
 	}
 }
 
-// TestBugsOfTheCallerPanic lists what the conformance suite leaves open.
+// TestBugsOfTheCallerPanic checks misuses for which the conformance suite requires no particular outcome.
 func TestBugsOfTheCallerPanic(t *testing.T) {
 	b := newBench(t, Options{}, 2)
 	m := b.mark(b.s[1])

@@ -17,7 +17,7 @@ func (b *bench) stamp(s driver.Stream) driver.Stamp {
 	return st
 }
 
-// Between two stamps lies what the calls between took, to the nanosecond.
+// The difference of two stamps is the duration of the calls between them, to the nanosecond.
 func TestElapsedIsExact(t *testing.T) {
 	b := newBench(t, Options{}, 2)
 	m := b.model
