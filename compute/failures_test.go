@@ -138,7 +138,7 @@ func two(x, y *tensor.Tensor, err error) ([]*tensor.Tensor, error) {
 	return []*tensor.Tensor{x, y}, err
 }
 
-// inPlace returns what an operation in place makes of a copy of x.
+// inPlace returns the result of an operation in place on a copy of x.
 func inPlace(x *tensor.Tensor, f func(dst *tensor.Tensor) error) ([]*tensor.Tensor, error) {
 	dst, err := x.Clone(nil)
 	if err != nil {

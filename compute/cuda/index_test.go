@@ -145,7 +145,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What 32 bits do not index is cut into pieces that they do, which visit everything once.
+// A layout too large for 32-bit indices is divided into pieces that are not, and together they visit each element once.
 func TestPieces(t *testing.T) {
 	for name, a := range map[string]backend.Array{
 		"long":              {Shape: []int{5 << 30}, Strides: []int{1}},
@@ -175,7 +175,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Small shapes with small limits cannot be had, so that pieces of an axis are checked by their offsets.
+// The limit cannot be lowered for small shapes, so the test checks the offsets of the pieces of an axis.
 func TestPiecesOfAnAxis(t *testing.T) {
 	a := backend.Array{Shape: []int{3, 2}, Strides: []int{1 << 33, 5}}
 	b := backend.Array{Shape: []int{3, 2}, Strides: []int{0, 1 << 35}}

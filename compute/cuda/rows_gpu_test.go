@@ -233,7 +233,7 @@ func TestGPUManyElements(t *testing.T) {
 	}
 }
 
-// TestGPUArgReduceFindsTheFirst: of equals that different threads and blocks look at, and of NaNs.
+// TestGPUArgReduceFindsTheFirst: among equal elements in different threads and blocks, and among NaNs.
 func TestGPUArgReduceFindsTheFirst(t *testing.T) {
 	b := newBench(t)
 	rng := b.rng()
@@ -284,7 +284,7 @@ func TestGPUArgReduceFindsTheFirst(t *testing.T) {
 	}
 }
 
-// firstOf is the first NaN, else the first of the greatest or least.
+// firstOf returns the index of the first NaN or, without NaNs, of the first greatest or least element.
 func firstOf(x []float32, step, n int, least bool) (first int) {
 	best := x[0]
 	for i := 0; i < n && best == best; i++ {
