@@ -1,6 +1,6 @@
 """Looks for memory that is used by two at once: on streams, in graphs, in threads, by children of fork.
 
-    python3 -m ashlar hazards.py [streams graphs threads context forks exits] [--seconds 20]
+    python3 -m ashlar hazards.py [streams graphs threads context forks exits signals] [--seconds 20]
 
 Every block is filled with a number of its own and read back after work that was queued before it was freed.
 """
@@ -9,6 +9,7 @@ import argparse
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -177,8 +178,6 @@ def forks(seconds):
         while time.monotonic() < deadline:
             pid = os.fork()
             if pid == 0:
-                import signal
-
                 signal.alarm(20)
                 tensors.clear()
                 gc.collect()
@@ -240,8 +239,43 @@ def exits(seconds):
     return f"{n} processes: {seen}"
 
 
+SIGNALS = """
+import faulthandler, signal, sys, time
+if sys.argv[1] == "before": faulthandler.enable()
+import torch, ashlar
+ashlar.enable()
+torch.ones(1, device="cuda")
+if sys.argv[1] == "after": faulthandler.enable()
+seen = 0
+def count(*_):
+    global seen
+    seen += 1
+signal.signal(signal.SIGINT, count)
+signal.signal(signal.SIGPROF, count)
+signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+print("ready", flush=True)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    torch.empty(1 << 20, device="cuda").fill_(1)
+sys.exit(0 if seen > 100 else 3)
+"""
+
+
+def signals(seconds):
+    """Interrupts and a profiling timer, with faulthandler enabled before and after, end no process."""
+    for when in ("never", "before", "after"):
+        p = subprocess.Popen([sys.executable, "-c", SIGNALS, when], stdout=subprocess.PIPE)
+        p.stdout.readline()
+        for _ in range(400):  # two of the three seconds: Python's own end is not tested
+            p.send_signal(signal.SIGINT)
+            time.sleep(0.005)
+        p.wait()
+        assert p.returncode == 0, f"faulthandler {when}: exit status {p.returncode}"
+    return "3 processes"
+
+
 def main():
-    tests = {f.__name__: f for f in (streams, graphs, threads, context, forks, exits)}
+    tests = {f.__name__: f for f in (streams, graphs, threads, context, forks, exits, signals)}
     p = argparse.ArgumentParser()
     p.add_argument("names", nargs="*", default=[])
     p.add_argument("--seconds", type=float, default=20)
