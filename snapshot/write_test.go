@@ -96,12 +96,12 @@ type recordedEvent struct {
 	metadata, context, frames, extra string
 }
 
-// extraText formats the kept values of a dict.
+// extraText formats the kept values of a dict: with their types, and as they are, so that text that is not UTF-8 shows.
 func extraText(x *snapshot.Extra) string {
 	if x == nil {
 		return ""
 	}
-	return fmt.Sprintf("%#v", x.Pairs)
+	return fmt.Sprintf("%#v %v", x.Pairs, x.Pairs)
 }
 
 // meaning returns a snapshot with its tables looked up, which two files may number differently: the entries, and the rest.
@@ -112,7 +112,7 @@ func meaning(s *snapshot.Snapshot) (events [][]recordedEvent, rest []any) {
 			stacks[id] += fmt.Sprintf("%v%s ", s.Stacks.Frames[n], extraText(s.FrameExtra[n]))
 		}
 	}
-	rest = append(rest, s.Stats, fmt.Sprintf("%#v", s.Settings.Raw), extraText(s.Extra))
+	rest = append(rest, s.Stats, fmt.Sprintf("%#v %v", s.Settings.Raw, s.Settings.Raw), extraText(s.Extra))
 	for _, a := range s.Annotations {
 		rest = append(rest, extraText(a.Extra))
 		a.Extra = nil
