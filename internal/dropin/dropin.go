@@ -54,6 +54,9 @@ func New(devices int, text string, open func(ordinal int) (driver.Device, error)
 	if devices < 0 {
 		return nil, fmt.Errorf("%w: %d devices", ErrInvalid, devices)
 	}
+	if devices > 1 {
+		s.prepareForPeers()
+	}
 	p := &Process{open: open, settings: s, gpus: make([]gpu, devices)}
 	for i := range p.gpus {
 		p.gpus[i].ordinal, p.gpus[i].process = i, p
@@ -107,6 +110,9 @@ func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool)
 	l, g, err := p.holding(at)
 	if err != nil {
 		return err
+	}
+	if external && stream == perThreadStream {
+		return errPerThread
 	}
 	if external {
 		p.foreign.add(l.Ptr, stream)

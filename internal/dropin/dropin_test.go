@@ -101,6 +101,25 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// Devices that use each other's memory need pages that stay at one address.
+func TestPagesStayAtOneAddressAmongSeveralDevices(t *testing.T) {
+	for _, c := range []struct {
+		devices    int
+		text, want string
+	}{
+		{1, "", ""},
+		{2, "", "aliases=off"},
+		{2, "spare:1GiB", "spare=1GiB,aliases=off"},
+		{2, "backend:caching", ""},
+	} {
+		p, err := New(c.devices, c.text, nil)
+		testkit.Must(t, err)
+		if p.settings.text != c.want {
+			t.Errorf("%d devices, %q: the backend gets %q, want %q", c.devices, c.text, p.settings.text, c.want)
+		}
+	}
+}
+
 func TestBlocksAreFoundByAddress(t *testing.T) {
 	p, _ := newProcess(t, "")
 	at := alloc(t, p, 7, 3*mib)
@@ -135,6 +154,10 @@ func TestArgumentsThatAreNoneAreErrors(t *testing.T) {
 		"a negative device":          func() error { _, err := p.Stats(-1); return err },
 		"the per-thread stream":      func() error { _, err := p.Alloc(0, perThreadStream, 1); return err },
 		"a negative limit":           func() error { return p.SetLimit(0, -1) },
+		"the per-thread stream, used externally": func() error {
+			at := alloc(t, p, 0, 1)
+			return errors.Join(p.RecordStream(at, perThreadStream, true), p.Free(at))
+		},
 	} {
 		if err := call(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: error %v", name, err)
@@ -196,7 +219,7 @@ func TestDevicesThatWereNotUsedStayClosed(t *testing.T) {
 	testkit.Must(t, p.SetLimit(0, 8*mib))
 	testkit.Must(t, p.EmptyCache(-1))
 	testkit.Must(t, p.ResetPeakStats(0))
-	if s, err := p.Stats(0); err != nil || s.Stats != (mem.Stats{}) {
+	if s, err := p.Stats(0); err != nil || s != (Stats{Limit: 8 * mib, Stalls: -1}) {
 		t.Errorf("statistics of a device that was not used: %+v, %v", s, err)
 	}
 	if all, err := p.Snapshot(0); err != nil || all != nil {

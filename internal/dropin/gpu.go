@@ -38,6 +38,10 @@ const (
 	perThreadStream = 2
 )
 
+// errPerThread is the error for a stream that is another one on every thread.
+var errPerThread = fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with a handle "+
+	"of its own", ErrInvalid)
+
 // start opens the device and its allocator. After a failure, the next call tries again.
 func (g *gpu) start() error {
 	g.mu.Lock()
@@ -83,8 +87,7 @@ func (g *gpu) stream(handle uintptr) (driver.Stream, error) {
 
 func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
 	if handle == perThreadStream {
-		return nil, fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with "+
-			"a handle of its own", ErrInvalid)
+		return nil, errPerThread
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -77,11 +77,13 @@ type Stats struct {
 // Stats returns the statistics of a device. They are zero if the device was not used.
 func (p *Process) Stats(ordinal int) (s Stats, err error) {
 	defer recovered(&err)
+	if uint(ordinal) < uint(len(p.gpus)) {
+		s.Limit, s.Stalls = p.gpus[ordinal].limit.Load(), -1
+	}
 	g, err := p.used(ordinal)
 	if g == nil {
 		return s, err
 	}
-	s.Limit, s.Stalls = g.limit.Load(), -1
 	if a, ok := g.alloc.(interface{ PageStats() paged.PageStats }); ok {
 		s.Stalls = a.PageStats().Stalls
 	}

@@ -83,6 +83,18 @@ func parseSettings(text string) (settings, error) {
 	return s, nil
 }
 
+// prepareForPeers changes defaults for a process with several devices, which may use each other's memory: see
+// paged.Allocator.AddPeer.
+func (s *settings) prepareForPeers() {
+	if s.backend != "paged" || strings.Contains(s.text, "aliases=") {
+		return
+	}
+	if s.text != "" {
+		s.text += ","
+	}
+	s.text += "aliases=off"
+}
+
 func settingsError(format string, args ...any) error {
 	return fmt.Errorf("%w: settings: %w", ErrInvalid, fmt.Errorf(format, args...))
 }

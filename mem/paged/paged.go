@@ -319,21 +319,24 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.observer = observer
 }
 
-// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too. From then on each page has one
-// address, as with Config.NoAliases, so AddPeer waits for queued work that uses old addresses of pages.
+// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too. NVIDIA's driver refuses pages that
+// have been at two addresses at once (CUDA_ERROR_INVALID_VALUE; driver 580), so memory that other devices use wants
+// Config.NoAliases. Without it, AddPeer frees the idle pages first, and fails if live blocks are in pages that moved;
+// from then on pages have one address.
 func (a *Allocator) AddPeer(dev driver.Device) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.verify()
-	// NVIDIA's driver lets another device use a page at one address only (CUDA_ERROR_INVALID_VALUE; driver 580).
-	err := a.unmapAliases()
-	if err == nil {
-		err = a.vm.Add(dev)
+	if !a.cfg.NoAliases {
+		a.flushCaches()
+		if err := errors.Join(a.emptyCache(), a.unmapAliases()); err != nil {
+			return fmt.Errorf("paged: AddPeer: %w", err)
+		}
+		a.cfg.NoAliases = true
 	}
-	if err != nil {
-		return fmt.Errorf("paged: AddPeer: %w", err)
+	if err := a.vm.Add(dev); err != nil {
+		return fmt.Errorf("paged: AddPeer: %w; the setting aliases=off from the start avoids pages that moved", err)
 	}
-	a.cfg.NoAliases = true
 	return nil
 }
 

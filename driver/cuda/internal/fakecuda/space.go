@@ -27,8 +27,9 @@ type pages struct {
 	offset     int64 // in fd
 	own        bool  // fd holds nothing else, and is closed at the end
 	handle     uint64
-	handles    int // how often the handle was returned and not released
-	mapped     int // number of mappings
+	handles    int  // how often the handle was returned and not released
+	mapped     int  // number of mappings
+	aliased    bool // there were several mappings at once
 	exportable bool
 	rdma       bool // network cards can reach it
 	imported   bool // another process's memory: it does not count as used here

@@ -189,6 +189,7 @@ func (c *call) memMap(at, size, offset, h, flags uint64) Result {
 	if i < len(r.maps) && r.maps[i].start < at+size {
 		return InvalidValue
 	}
+	p.aliased = p.aliased || p.mapped > 0
 	p.mapped++
 	r.maps = slices.Insert(r.maps, i, &mapping{at, at + size, p, map[*device]uint64{}})
 	c.mapAt(at, p, 0, int64(size))
@@ -232,18 +233,6 @@ func (c *call) memUnmap(at, size uint64) Result {
 	return Success
 }
 
-// accessedElsewhere reports whether a device may access the pages of a mapping at another address.
-func (c *call) accessedElsewhere(x *mapping, d *device) bool {
-	for _, r := range c.space {
-		for _, o := range r.maps {
-			if o != x && o.pages == x.pages && o.access[d] != accessNone {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result {
 	_, tiles, ok := c.mappings(at, size)
 	if !ok || descs == nil || n == 0 {
@@ -264,7 +253,7 @@ func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result
 			if c.opts.Unlinked {
 				return InvalidDevice
 			}
-			if c.accessedElsewhere(x, d) { // as the driver does (NVIDIA H200, driver 580)
+			if x.pages.aliased { // as the driver does (NVIDIA H200, driver 580)
 				return InvalidValue
 			}
 		}
