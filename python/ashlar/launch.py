@@ -12,7 +12,7 @@ import importlib.util
 import os
 import runpy
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -22,6 +22,15 @@ from . import files
 from .importhook import after_import
 
 ENABLE = "ASHLAR_ENABLE"  # 1: enable, or fail; try: enable, or warn
+
+# Functions of torch._C that Ashlar must be enabled before. The last three tell the current allocator to record or to
+# report, and PyTorch calls them before it initializes CUDA.
+_ENABLING = (
+    "_cuda_init",
+    "_cuda_record_memory_history",
+    "_cuda_record_memory_history_legacy",
+    "_cuda_attach_out_of_memory_observer",
+)
 
 RUN_HELP = """usage: ashlar run [--conf CONF] [--try] COMMAND [ARGUMENT...]
 
@@ -49,25 +58,30 @@ def enable_with_cuda() -> None:
 
 
 def _prepare_torch() -> None:
-    """Have PyTorch call _enable before it initializes CUDA."""
+    """Have PyTorch call _enable before it initializes CUDA, and before it calls its allocator without doing so."""
     import torch
 
     from .activation import close_at_exit
 
     close_at_exit()  # now, so that handlers of the program run before
-    initialize = getattr(torch._C, "_cuda_init", None)
-    if initialize is None:
+    if not hasattr(torch._C, "_cuda_init"):
         return  # a PyTorch without CUDA
     if torch.cuda.is_initialized():
         _enable()
         return
+    originals = {name: getattr(torch._C, name) for name in _ENABLING if hasattr(torch._C, name)}
 
-    def enable_and_initialize() -> None:
-        _enable()
-        torch._C._cuda_init = initialize
-        initialize()
+    def enabling(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _enable()
+            for name, function in originals.items():
+                setattr(torch._C, name, function)
+            return original(*args, **kwargs)
 
-    torch._C._cuda_init = enable_and_initialize  # PyTorch looks it up when it calls it
+        return call
+
+    for name, original in originals.items():
+        setattr(torch._C, name, enabling(original))  # PyTorch looks them up when it calls them
 
 
 def _enable() -> None:

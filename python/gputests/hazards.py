@@ -257,6 +257,7 @@ print("ready", flush=True)
 end = time.monotonic() + 3
 while time.monotonic() < end:
     torch.empty(1 << 20, device="cuda").fill_(1)
+signal.setitimer(signal.ITIMER_PROF, 0)
 sys.exit(0 if seen > 100 else 3)
 """
 

@@ -90,6 +90,17 @@ class Run(unittest.TestCase):
         self.assertEqual(result.stdout.strip(), "False", result.stderr)
         self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar", "unpin 8", "closing"])
 
+    def test_a_recording_that_begins_before_cuda_is_of_ashlar(self):
+        app = application()
+        result = run(
+            app, sys.executable, "-c", "import torch, ashlar\nprint(ashlar.is_enabled())\n"
+            "try: torch._C._cuda_record_memory_history('all', 'python')\n"
+            "except RuntimeError as err: print(err, ashlar.is_enabled())\ntorch.cuda.init()",
+        )  # fmt: skip
+        original = "the original _cuda_record_memory_history was called"
+        self.assertEqual(result.stdout.splitlines(), ["False", f"{original} True"], result.stderr)
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar", "closing"])
+
     def test_options_set_the_settings_and_leniency(self):
         app = application()
         code = "import torch, ashlar; torch.cuda.init(); print(ashlar.is_enabled())"
