@@ -152,7 +152,7 @@ func quiet(t testing.TB, size int) []*Communicator {
 }
 
 // A rank that never makes a call keeps no wait longer than its context, and no Close longer than the time limit.
-func TestNobodyCalls(t *testing.T) {
+func TestNoCall(t *testing.T) {
 	noLeaks(t)
 	cfg := meetingPoint(t, 2)
 	cfg.Timeout = 300 * time.Millisecond

@@ -201,7 +201,7 @@ func (u unasked) Info() driver.Info {
 }
 
 // Memory of the host, for another device, is opened where it is asked for, and is not taken for the device's.
-func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
+func TestHostMemoryMustBeAskedFor(t *testing.T) {
 	mem.RegisterInTest(t)
 	mem.RegisterFor(mem.OnHost, "attributes-host", "unasked", 1<<20, func(driver.Device, string) (mem.Allocator, error) {
 		return nil, errors.New("opened")

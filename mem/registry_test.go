@@ -77,7 +77,7 @@ func TestDefect27_TestsTakeBackAllocators(t *testing.T) {
 	for range 2 {
 		t.Run("Registry", TestRegistryGivesOutByDeviceAndPriority)
 		t.Run("Lacking", TestADeviceWithoutPageLockedMemory)
-		t.Run("Unasked", TestNobodyGetsHostMemoryUnasked)
+		t.Run("Unasked", TestHostMemoryMustBeAskedFor)
 		for i, after := range names() {
 			if !slices.Equal(after, before[i]) {
 				t.Fatalf("allocators of %q: %v, want %v as before", drivers[i], after, before[i])

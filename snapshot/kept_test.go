@@ -276,7 +276,7 @@ func TestSharedValuesStaySmall(t *testing.T) {
 
 // Frames that contain themselves through unknown keys are refused, or lose the values that cannot be written; none is
 // endless.
-func TestFramesThatHoldThemselves(t *testing.T) {
+func TestCyclicFrames(t *testing.T) {
 	for _, through := range []string{"a list", "an entry"} {
 		var b bytes.Buffer
 		p := snapshottest.NewPickler(&b, 4)
@@ -451,7 +451,7 @@ func TestKeptOfRandomFiles(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if slices.ContainsFunc(s.Skipped, func(x snapshot.Skip) bool { return x.Dropped }) {
-			// Values nested in frames of unknown entries: see TestFramesThatHoldThemselves.
+			// Values nested in frames of unknown entries: see TestCyclicFrames.
 			original = pickled(t, s)
 			s = mustReadBytes(t, original)
 		}

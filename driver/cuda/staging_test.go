@@ -484,8 +484,8 @@ func TestPiecesAreTheWhole(t *testing.T) {
 	}
 }
 
-// TestAreaIsLostIfNobodyKnowsWhenItIsFree: neither its event nor its stream could be waited for.
-func TestAreaIsLostIfNobodyKnowsWhenItIsFree(t *testing.T) {
+// TestAreaIsLostIfItsEndIsUnknown: neither its event nor its stream could be waited for.
+func TestAreaIsLostIfItsEndIsUnknown(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})
 	s, p := r.stream(), r.alloc(slotBytes)
 	r.ok(s.CopyIn(p, make([]byte, slotBytes)))

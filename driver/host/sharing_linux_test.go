@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNobodyCutsSharedMemoryShort: no process can truncate shared memory, which would end the others with SIGBUS.
-func TestNobodyCutsSharedMemoryShort(t *testing.T) {
+// TestSharedMemoryIsNotTruncated: no process can truncate shared memory, which would end the others with SIGBUS.
+func TestSharedMemoryIsNotTruncated(t *testing.T) {
 	d := open(t)
 	sharing, size := d.Sharing(), d.Info().Granularity
 	page, err := sharing.CreateShared(size)

@@ -136,7 +136,7 @@ func TestWhatCannotBeRestoredIsLeftAsItIs(t *testing.T) {
 }
 
 // Whichever driver call fails, a restore either restores the state or returns an error.
-func TestRestoreWhateverFails(t *testing.T) {
+func TestRestoreWhenCallsFail(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		restored := 0
 		for n := int64(1); ; n++ {

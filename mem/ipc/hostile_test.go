@@ -105,7 +105,7 @@ func ended(c *net.UnixConn) {
 }
 
 // Descriptors that come unasked are closed, however they come; with a message of no bytes they were once left open.
-func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
+func TestUnrequestedDescriptors(t *testing.T) {
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	for _, message := range [][]byte{nil, requestOf(greets, ipc.Ticket{}), []byte("no request"), make([]byte, 2000)} {

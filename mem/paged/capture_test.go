@@ -80,7 +80,7 @@ func TestRefusalsTakeNoAddresses(t *testing.T) {
 
 // A stream used memory once, and other streams have used all of it since, in order. A capture on the first stream does
 // not affect them.
-func TestAnIdleCaptureStopsNobody(t *testing.T) {
+func TestAnIdleCaptureStopsNoOtherCall(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule}, nil)
 	s := r.stream()
 	b := r.alloc(s, 8*granule)

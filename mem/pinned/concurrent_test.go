@@ -16,7 +16,7 @@ import (
 )
 
 // Page-locking memory takes the driver a long time. Requests for cached blocks and frees do not wait for it.
-func TestAllocHostHoldsUpNobody(t *testing.T) {
+func TestAllocHostDelaysNoOtherCall(t *testing.T) {
 	d, entered, leave := newDevice(), make(chan struct{}), make(chan struct{})
 	a := open(t, intercept.Wrap(d, func(c intercept.Call, next func() error) error {
 		if c.Kind == intercept.AllocHost {

@@ -210,7 +210,7 @@ func TestNonsense(t *testing.T) {
 
 // If a rank reports the failure of a rank that does not exist, the failure counts as its own: the rank named is always
 // one of the ranks.
-func TestToldOfNobody(t *testing.T) {
+func TestUnknownRank(t *testing.T) {
 	n, other := play(t)
 	_, err := other.Write(append(frame{typ: lostFrame, length: 3, call: Call{Peer: 1 << 30}}.append(nil), "why"...))
 	check(t, err)
