@@ -190,10 +190,12 @@ func (o *tour) virtual() {
 	}
 	at, reserved := made(o, "Reserve", func() (driver.Pointer, error) { return vm.Reserve(2 * g) })
 	page, created := made(o, "Create", func() (driver.Page, error) { return vm.Create(g) })
-	mapped := o.step("Map", func() error { return vm.Map(at, page, page) }, reserved, created)
+	next, more := made(o, "Create", func() (driver.Page, error) { return vm.Create(g) })
+	mapped := o.step("Map", func() error { return vm.Map(at, page, next) }, reserved, created, more)
 	o.step("Share", func() error { return o.dev.Peers().Share(at, g, o.other) }, mapped, o.other != nil)
 	o.step("Unmap", func() error { return vm.Unmap(at, 2*g) }, mapped)
 	o.step("Drop", func() error { return vm.Drop(page) }, created)
+	o.step("Drop", func() error { return vm.Drop(next) }, more)
 	o.step("Release", func() error { return vm.Release(at, 2*g) }, reserved)
 }
 
