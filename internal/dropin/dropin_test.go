@@ -163,6 +163,11 @@ func TestArgumentsThatAreNoneAreErrors(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
+	at := alloc(t, p, 0, 1)
+	if err := p.RecordStream(at, 0xdead, true); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("a handle that is no stream, used externally: error %v", err)
+	}
+	testkit.Must(t, p.Free(at))
 	if _, err := p.Alloc(0, 0xdead, 1); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a handle that is no stream: error %v", err)
 	}

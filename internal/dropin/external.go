@@ -15,19 +15,19 @@ type externalUses struct {
 	any atomic.Int64 // number of such blocks; while it is 0, Free takes no lock
 
 	mu      sync.Mutex
-	streams map[driver.Pointer][]uintptr // handles
+	streams map[driver.Pointer][]driver.Stream
 	proxies map[driver.Device]driver.Stream
 }
 
 // add notes that an external stream uses the block at an address.
-func (x *externalUses) add(at driver.Pointer, handle uintptr) {
+func (x *externalUses) add(at driver.Pointer, s driver.Stream) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.streams == nil {
-		x.streams = map[driver.Pointer][]uintptr{}
+		x.streams = map[driver.Pointer][]driver.Stream{}
 	}
-	if !slices.Contains(x.streams[at], handle) {
-		x.streams[at] = append(x.streams[at], handle)
+	if !slices.Contains(x.streams[at], s) {
+		x.streams[at] = append(x.streams[at], s)
 	}
 	x.any.Store(int64(len(x.streams)))
 }
@@ -40,8 +40,8 @@ func (x *externalUses) take(p *Process, at driver.Pointer) []driver.Stream {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	handles := x.streams[at]
-	if handles == nil {
+	external := x.streams[at]
+	if external == nil {
 		return nil
 	}
 	delete(x.streams, at)
@@ -50,24 +50,22 @@ func (x *externalUses) take(p *Process, at driver.Pointer) []driver.Stream {
 	if err != nil {
 		return nil
 	}
-	var used []driver.Stream
-	for _, handle := range handles {
-		used = append(used, x.proxy(g, handle)...)
+	used := make([]driver.Stream, len(external))
+	for i, s := range external {
+		used[i] = x.proxy(g, s)
 	}
 	return used
 }
 
-// proxy makes the device's proxy stream wait for the work of an external stream. It returns the stream that the
-// allocator must wait for, if any.
-func (x *externalUses) proxy(g *gpu, handle uintptr) []driver.Stream {
-	external, err := g.stream(handle)
-	if err != nil {
-		return nil // the stream was destroyed, so its work is done
-	}
+// proxy makes the device's proxy stream wait for the work of an external stream, and returns the proxy. If that fails,
+// for example because the external stream captures, it returns the external stream: the allocator waits for that one as
+// for any other.
+func (x *externalUses) proxy(g *gpu, external driver.Stream) driver.Stream {
 	stand, ok := x.proxies[g.dev]
 	if !ok {
+		var err error
 		if stand, err = g.dev.NewStream(driver.StreamOptions{}); err != nil {
-			return []driver.Stream{external}
+			return external
 		}
 		if x.proxies == nil {
 			x.proxies = map[driver.Device]driver.Stream{}
@@ -78,8 +76,8 @@ func (x *externalUses) proxy(g *gpu, handle uintptr) []driver.Stream {
 	if err == nil {
 		err = stand.WaitFor(external, m)
 	}
-	if err != nil { // for example, it captures: the allocator waits for it as for any other stream
-		return []driver.Stream{external}
+	if err != nil {
+		return external
 	}
-	return []driver.Stream{stand}
+	return stand
 }

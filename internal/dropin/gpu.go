@@ -39,8 +39,8 @@ const (
 )
 
 // errPerThread is the error for a stream that is another one on every thread.
-var errPerThread = fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with a handle "+
-	"of its own", ErrInvalid)
+var errPerThread = fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with a "+
+	"handle of its own", ErrInvalid)
 
 // start opens the device and its allocator. After a failure, the next call tries again.
 func (g *gpu) start() error {
