@@ -4,11 +4,11 @@
 
 Each run is a process of its own; `python3 -m ashlar` must work: install the wheel first. The two phases:
 
-  limits  the smallest limit at which a workload completes, as a multiple of the requested peak, by bisection (to 0.1 % for
-          Ashlar, 0.4 % for expandable segments, 1 % for PyTorch's allocator); and whether the losses are equal bit for bit
-          with deterministic algorithms. Several processes share the GPU: these results do not depend on time.
-  times   one process after another, in turns: the median step without a limit, and that of Ashlar at its smallest limit.
-          It continues the file of the phase limits.
+  limits  the smallest limit at which a workload completes, as a multiple of the requested peak, by bisection
+          (to 0.1 % for Ashlar, 0.4 % for expandable segments, 1 % for PyTorch's allocator); and whether the losses are
+          equal bit for bit with deterministic algorithms. Several processes share the GPU: these results do not depend on time.
+  times   one process after another, in turns: the median step without a limit, and that of Ashlar at its smallest
+          limit. It continues the file of the phase limits.
 """
 
 import argparse
@@ -48,8 +48,9 @@ def run(name, allocator, limit=0, deterministic=False, timeout=300):
     except subprocess.TimeoutExpired:
         result = {"completed": False, "failed": f"no end after {timeout} s"}
     shown = {k: v for k, v in result.items() if k not in ("times", "losses")}
-    print(json.dumps({"run": f"{name} {allocator}", "limit": int(limit), "s": round(time.monotonic() - start, 1), **shown}),
-          file=sys.stderr, flush=True)
+    seconds = round(time.monotonic() - start, 1)
+    line = {"run": f"{name} {allocator}", "limit": int(limit), "s": seconds, **shown}
+    print(json.dumps(line), file=sys.stderr, flush=True)
     return result
 
 

@@ -156,8 +156,8 @@ def serving():
         for _ in range(rng.randrange(3)):
             if len(live) < 48:
                 n = rng.randrange(32, 512)
-                live.append([[torch.zeros(2, heads, n, dim // heads, device=CUDA, dtype=torch.bfloat16) for _ in range(layers)],
-                             n + rng.randrange(16, 400)])
+                cache_of_layer = lambda: torch.zeros(2, heads, n, dim // heads, device=CUDA, dtype=torch.bfloat16)
+                live.append([[cache_of_layer() for _ in range(layers)], n + rng.randrange(16, 400)])
         total = None
         for sequence in live:
             x = torch.ones(1, 1, dim, device=CUDA, dtype=torch.bfloat16)

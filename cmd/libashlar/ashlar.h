@@ -1,16 +1,16 @@
 /* The C interface of Ashlar: GPU memory for programs that are not written in Go.
  *
- * A process calls ashlar_get_api once and keeps the table. Memory is allocated in stream order: a block may be used at
- * once by work queued on the stream that it was allocated for, and is freed without waiting for that work. Work on other
- * streams is named by record_stream before the free.
+ * A process calls ashlar_get_api once and keeps the table. Memory is allocated in stream order: a block may be used
+ * at once by work queued on the stream that it was allocated for, and is freed without waiting for that work. Work on
+ * other streams is named by record_stream before the free.
  *
- * Every function may be called by any thread, with or without a current CUDA context, and leaves the thread's context as
- * it was. None throws, unwinds or aborts because of its arguments. A function that fails returns one of the statuses
- * below; last_error then has the reason, for the calling thread. Sizes are bytes. Devices are CUDA's ordinals, streams
- * CUstream or cudaStream_t handles, with 0 for the legacy default stream.
+ * Every function may be called by any thread, with or without a current CUDA context, and leaves the thread's context
+ * as it was. None throws, unwinds or aborts because of its arguments. A function that fails returns one of the
+ * statuses below; last_error then has the reason, for the calling thread. Sizes are bytes. Devices are CUDA's
+ * ordinals, streams CUstream or cudaStream_t handles, with 0 for the legacy default stream.
  *
- * After fork, the child gets ASHLAR_FORKED for every call, except that frees are ignored and stats returns the figures
- * that the parent saw last. After closing, frees are ignored and allocations fail. */
+ * After fork, the child gets ASHLAR_FORKED for every call, except that frees are ignored and stats returns the
+ * figures that the parent saw last. After closing, frees are ignored and allocations fail. */
 #ifndef ASHLAR_H
 #define ASHLAR_H
 
@@ -119,8 +119,8 @@ typedef struct ashlar_event {
 	int64_t size;
 } ashlar_event;
 
-/* Called by the thread that caused the event, with the allocator locked: it must not call Ashlar or wait for a lock that
- * is held around calls of Ashlar. */
+/* Called by the thread that caused the event, with the allocator locked: it must not call Ashlar or wait for a
+ * lock that is held around calls of Ashlar. */
 typedef void (*ashlar_event_fn)(void *ctx, const ashlar_event *event);
 
 typedef struct ashlar_api {
@@ -147,8 +147,8 @@ typedef struct ashlar_api {
 	/* Describes the live block that p lies in. */
 	ashlar_status (*block)(const void *p, ashlar_block *out);
 
-	/* A pinned block keeps its address and its memory after its free, until each pin has had its unpin. For libraries that
-	 * register memory by its address. */
+	/* A pinned block keeps its address and its memory after its free, until each pin has had its unpin. For libraries
+	 * that register memory by its address. */
 	ashlar_status (*pin)(void *p);
 	ashlar_status (*unpin)(void *p);
 

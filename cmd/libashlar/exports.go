@@ -149,7 +149,8 @@ func ashlarGoBlock(at C.uint64_t, out *C.ashlar_block, c *C.ashlar_call) C.ashla
 		b, err := p.Block(driver.Pointer(at))
 		if err == nil {
 			*out = C.ashlar_block{
-				address: C.uint64_t(b.Ptr), size: C.int64_t(b.Size), device: C.int32_t(b.Device), pinned: C.int32_t(b.Pins),
+				address: C.uint64_t(b.Ptr), size: C.int64_t(b.Size),
+				device: C.int32_t(b.Device), pinned: C.int32_t(b.Pins),
 			}
 		}
 		return err
@@ -207,7 +208,8 @@ func ashlarGoStats(device C.int32_t, out *C.ashlar_stats, c *C.ashlar_call) C.as
 
 func stat(s mem.Stat) C.ashlar_stat {
 	return C.ashlar_stat{
-		current: C.int64_t(s.Current), peak: C.int64_t(s.Peak), allocated: C.int64_t(s.Allocated), freed: C.int64_t(s.Freed),
+		current: C.int64_t(s.Current), peak: C.int64_t(s.Peak),
+		allocated: C.int64_t(s.Allocated), freed: C.int64_t(s.Freed),
 	}
 }
 
@@ -237,7 +239,8 @@ func report(s dropin.Segment, fn C.ashlar_segment_fn, ctx unsafe.Pointer) {
 	pieces := make([]C.ashlar_piece, len(s.Blocks))
 	for i, b := range s.Blocks {
 		pieces[i] = C.ashlar_piece{
-			address: C.uint64_t(b.Ptr), size: C.int64_t(b.Size), requested: C.int64_t(b.RequestedSize), state: C.int32_t(b.State),
+			address: C.uint64_t(b.Ptr), size: C.int64_t(b.Size),
+			requested: C.int64_t(b.RequestedSize), state: C.int32_t(b.State),
 		}
 	}
 	segment := C.ashlar_segment{

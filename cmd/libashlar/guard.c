@@ -269,7 +269,7 @@ __attribute__((visibility("default"))) void ashlar_free(void *p, size_t size, in
 {
 	(void)size;
 	(void)device;
-	/* PyTorch passes the stream of the allocation. Other code may pass another stream, which may still use the block. */
+	/* PyTorch passes the stream of the allocation. Other code may pass another, which may still use the block. */
 	guard_record_stream(p, (uintptr_t)stream, 0);
 	guard_free(p);
 }

@@ -96,7 +96,8 @@ func (d *device) checkForeign(call string, handle cu.Stream) error {
 	case r != cu.Success:
 		return d.fail(call, r, "foreign stream %#x", uintptr(handle))
 	case ctx != d.ctx:
-		return invalidError(call, "foreign stream %#x is of another context than the primary one of device %d", uintptr(handle), d.info.Ordinal)
+		return invalidError(call, "foreign stream %#x is of another context than the primary one of device %d",
+			uintptr(handle), d.info.Ordinal)
 	}
 	return nil
 }

@@ -120,7 +120,8 @@ static void test_reports(void)
 	CHECK(s.arrays[ASHLAR_ALLOCATION][0].current == 2 && s.arrays[ASHLAR_REQUESTED_BYTES][0].current == 3 * MIB + 100);
 	CHECK(s.arrays[ASHLAR_RESERVED_BYTES][0].current == covered);
 	CHECK(api->free(p) == ASHLAR_OK && api->free(q) == ASHLAR_OK);
-	CHECK(seen[ASHLAR_EVENT_ALLOC] == 2 && seen[ASHLAR_EVENT_FREE_REQUESTED] == 2 && seen[ASHLAR_EVENT_FREE_COMPLETED] == 2);
+	CHECK(seen[ASHLAR_EVENT_ALLOC] == 2 && seen[ASHLAR_EVENT_FREE_REQUESTED] == 2);
+	CHECK(seen[ASHLAR_EVENT_FREE_COMPLETED] == 2);
 	CHECK(seen[ASHLAR_EVENT_SEGMENT_MAP] + seen[ASHLAR_EVENT_SEGMENT_ALLOC] > 0);
 	CHECK(api->observe(NULL, NULL) == ASHLAR_OK);
 	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK && api->free(p) == ASHLAR_OK && seen[ASHLAR_EVENT_ALLOC] == 2);
