@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // A ProgramError reports an invalid op of a program.
@@ -205,6 +206,53 @@ func (p *Program) Within(limit int64) *Program {
 		within.Entries = without(p.Entries, hopeless)
 	}
 	return &within
+}
+
+// Part returns the ops [from, to) of p as a program of its own, to run a part of a recording. The blocks that are active
+// before op from become its Prelude: they are allocated in the order of p and, if their deferred free is not complete,
+// freed. Blocks, streams and pools keep their numbers. The programs share no data that either changes. P must be valid
+// (see Check). Part panics unless 0 <= from <= to <= len(p.Ops).
+func (p *Program) Part(from, to int) *Program {
+	if from < 0 || from > to || to > len(p.Ops) {
+		panic(fmt.Sprintf("trace: part [%d, %d) of a program of %d ops", from, to, len(p.Ops)))
+	}
+	const unborn = -1
+	began := make([]int, p.Blocks) // the op that allocates an active block
+	for i := range began {
+		began[i] = unborn
+	}
+	pending := make([]bool, p.Blocks)
+	for i := range p.Ops[:from] {
+		switch op := &p.Ops[i]; op.Kind {
+		case OpAlloc:
+			began[op.Block] = i
+		case OpFreeDeferred:
+			pending[op.Block] = true
+		case OpFree, OpComplete:
+			began[op.Block] = unborn
+		}
+	}
+	part := *p
+	part.Ops, part.Entries, part.Prelude = nil, nil, Prelude{}
+	var freed []Op
+	for i := range p.Ops[:from] {
+		op := p.Ops[i]
+		if op.Kind != OpAlloc || began[op.Block] != i {
+			continue
+		}
+		part.Ops = append(part.Ops, op)
+		part.Prelude.Blocks++
+		part.Prelude.Bytes = sum(part.Prelude.Bytes, op.Size)
+		if pending[op.Block] {
+			freed = append(freed, Op{Kind: OpFreeDeferred, Block: op.Block})
+		}
+	}
+	part.Ops = append(part.Ops, freed...)
+	if p.Entries != nil {
+		part.Entries = append(slices.Repeat([]uint32{NoEntry}, len(part.Ops)), p.Entries[from:to]...)
+	}
+	part.Ops = append(part.Ops, p.Ops[from:to]...)
+	return &part
 }
 
 // without copies all items except those at the given indices, which must be ascending.

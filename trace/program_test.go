@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -86,6 +87,63 @@ func TestProgramWithin(t *testing.T) {
 	if same := p.Within(160); same != p {
 		t.Errorf("a program of which nothing is left out was copied: %+v", same)
 	}
+}
+
+// Every part can be run alone. Together the parts need as much memory as the whole, and the last one leaves what the
+// whole leaves.
+func TestPartsOfAProgram(t *testing.T) {
+	p := program(t, `alloc a 500
+alloc b 1 on=s1
+free a pending
+alloc c 1023 on=s1
+free b
+alloc d 1024 on=s1
+free c pending
+complete a
+try 3000
+alloc e 4000 on=s0
+complete c
+free e pending
+free d
+empty_cache
+alloc f 6
+`)
+	p.Entries = make([]uint32, len(p.Ops))
+	for i := range p.Entries {
+		p.Entries[i] = uint32(100 + i)
+	}
+	whole := p.Stats()
+	for cut := range len(p.Ops) + 1 {
+		first, second := p.Part(0, cut), p.Part(cut, len(p.Ops))
+		for _, part := range []*trace.Program{first, second} {
+			if err := part.Check(); err != nil {
+				t.Errorf("cut before op %d: %v", cut, err)
+			}
+		}
+		if got := max(first.LowerBound(), second.LowerBound()); got != p.LowerBound() {
+			t.Errorf("cut before op %d: the parts need %d bytes, the whole %d", cut, got, p.LowerBound())
+		}
+		before, after := first.Stats(), second.Stats()
+		if after.LiveBlocks != whole.LiveBlocks || after.LiveBytes != whole.LiveBytes ||
+			after.PendingBlocks != whole.PendingBlocks || after.PendingBytes != whole.PendingBytes {
+			t.Errorf("cut before op %d: the second part leaves %+v, the whole %+v", cut, after, whole)
+		}
+		if want := (trace.Prelude{
+			Blocks: before.LiveBlocks + before.PendingBlocks, Bytes: before.LiveBytes + before.PendingBytes,
+		}); second.Prelude != want || first.Prelude != (trace.Prelude{}) {
+			t.Errorf("cut before op %d: preludes %+v and %+v, want none and %+v", cut, first.Prelude, second.Prelude, want)
+		}
+		own := len(second.Entries) - (len(p.Ops) - cut)
+		for i, entry := range second.Entries {
+			if want := uint32(100 + cut + i - own); i < own && entry != trace.NoEntry || i >= own && entry != want {
+				t.Errorf("cut before op %d: op %d has entry %d", cut, i, entry)
+			}
+		}
+		if len(second.Entries) != len(second.Ops) {
+			t.Errorf("cut before op %d: %d entries of %d ops", cut, len(second.Entries), len(second.Ops))
+		}
+	}
+	testkit.WantPanic(t, "a part that ends before it begins", "trace: ", func() { p.Part(2, 1) })
 }
 
 func program(t *testing.T, script string) *trace.Program {
