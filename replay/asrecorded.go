@@ -15,7 +15,7 @@ import (
 // note with the reason.
 func (c *comparer) fromRecording(row *Row) bool {
 	w := c.w
-	if w.snapshot == nil {
+	if w.snapshot == nil || w.part {
 		return false
 	}
 	cfg := w.Recorded

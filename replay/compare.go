@@ -206,8 +206,9 @@ func (c *comparer) run() error {
 			searches = newMeter(nil, 1) // they are not part of the planned steps
 		}
 		err := parallel(len(c.specs), 0, func(i int) (err error) {
-			r := &rows[i]
-			r.SmallestLimit, r.SmallestMoves, err = smallestLimit(c.w, &c.specs[i], c.opts.Capacity, searches)
+			search := limitSearch{work: c.w, spec: &c.specs[i], capacity: c.opts.Capacity, meter: searches}
+			found, err := search.do()
+			rows[i].SmallestLimit, rows[i].SmallestMoves = found.Limit, found.Smallest.Moves
 			return err
 		})
 		if err != nil {

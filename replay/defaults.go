@@ -104,11 +104,12 @@ func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (
 				continue
 			}
 		}
-		limit, _, err := smallestLimit(w, &s, opts.Capacity, newMeter(nil, 1))
+		search := limitSearch{work: w, spec: &s, capacity: opts.Capacity, meter: newMeter(nil, 1)}
+		found, err := search.do()
 		if err != nil {
 			return "", err
 		}
-		if limit > 0 && (least == 0 || limit < least) {
+		if limit := found.Limit; limit > 0 && (least == 0 || limit < least) {
 			best, least = s.Text, limit
 		}
 	}

@@ -2,8 +2,6 @@ package replay
 
 import (
 	"fmt"
-
-	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
 const limitStep = 1 << 20 // bytes: the resolution of the search
@@ -20,74 +18,154 @@ const smallestRuns = 14
 // elsewhere, so a run may fail under a limit slightly above one under which it completes. The returned limit completes
 // and a limit 1 MiB lower does not; a limit further below might.
 func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
-	s, err := ParseSpec(spec, w.Recorded)
+	found, err := SearchLimits([]LimitSearch{{Work: w, Spec: spec}}, LimitOptions{Capacity: capacity})
 	if err != nil {
 		return 0, err
 	}
-	if capacity, err = w.capacity(capacity); err != nil {
-		return 0, err
-	}
-	limit, _, err := smallestLimit(w, &s, capacity, newMeter(nil, 1))
-	return limit, err
+	return found[0].Limit, nil
 }
 
-// smallestLimit is SmallestLimit, and also returns the moves under that limit.
-func smallestLimit(w *Work, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
-	runs := 0
-	run := func(limit int64) (simulationResult, error) {
-		r := simulation{work: w, spec: s, limit: limit, capacity: capacity}
-		res, err := r.do()
+// A LimitSearch asks for the smallest limit under which an allocator completes some work.
+type LimitSearch struct {
+	Work *Work
+	Spec string // see ParseSpec
+
+	// Accept, if not nil, is a further condition on a run that completed, such as a bound of the driver's time. Under a
+	// limit that is too low for it, Row.Completed is true and Accept returns false. It is called by one goroutine at a
+	// time for each search.
+	Accept func(*Row) bool
+}
+
+// LimitOptions configure SearchLimits.
+type LimitOptions struct {
+	Capacity int64              // of the device, in bytes; 0 means that of the script, or else an H200's
+	Progress func(done float64) // called by one goroutine at a time with the completed part, from 0 to 1; may be nil
+}
+
+// A FoundLimit is the result of a LimitSearch.
+type FoundLimit struct {
+	Limit    int64 // bytes, a multiple of 1 MiB; -1 if no run completed and was accepted: see SmallestLimit
+	Smallest Row   // the run under Limit; zero if there is none
+	Free     Row   // the run without a limit
+}
+
+// SearchLimits does several searches in parallel, each as SmallestLimit does, on simulated devices. It returns their
+// results in order. The error is a *SpecError, or that of Run.
+func SearchLimits(searches []LimitSearch, opts LimitOptions) ([]FoundLimit, error) {
+	found := make([]FoundLimit, len(searches))
+	m := newMeter(opts.Progress, len(searches)*smallestRuns)
+	err := parallel(len(searches), 0, func(i int) error {
+		w := searches[i].Work
+		s, err := ParseSpec(searches[i].Spec, w.Recorded)
 		if err != nil {
-			err = fmt.Errorf("%s with a limit of %d bytes: %w", s.Text, limit, err)
+			return err
 		}
-		if err == nil && res.NumOOMs == 0 {
-			moves = res.moves // the last run that completes has the smallest limit
+		capacity, err := w.capacity(opts.Capacity)
+		if err != nil {
+			return err
 		}
-		if runs++; runs <= smallestRuns {
-			m.step()
-		}
-		return res, err
+		search := limitSearch{work: w, spec: &s, capacity: capacity, accept: searches[i].Accept, meter: m}
+		found[i], err = search.do()
+		return err
+	})
+	return found, err
+}
+
+// Simulate runs w on the allocator of spec (see ParseSpec) on a simulated device of capacity bytes (0 means that of the
+// script, or else an H200's), with a limit of its reserved bytes; 0 is none. Unlike Compare, it does not follow the
+// recording for the row AsRecorded: segments have addresses of the simulated device. The error is a *SpecError, or that
+// of Run.
+func Simulate(w *Work, spec string, limit, capacity int64) (Row, error) {
+	s, err := ParseSpec(spec, w.Recorded)
+	if err != nil {
+		return Row{}, err
 	}
+	if capacity, err = w.capacity(capacity); err != nil {
+		return Row{}, err
+	}
+	return (&limitSearch{work: w, spec: &s, capacity: capacity}).run(limit)
+}
+
+// A limitSearch is the state of a search.
+type limitSearch struct {
+	work     *Work
+	spec     *Spec
+	capacity int64
+	accept   func(*Row) bool // may be nil
+	meter    *meter
+	runs     int
+}
+
+func (l *limitSearch) run(limit int64) (Row, error) {
+	row := Row{Allocator: l.spec.Text, Notes: l.spec.Notes}
+	r := simulation{work: l.work, spec: l.spec, limit: limit, capacity: l.capacity}
+	res, err := r.do()
+	if err != nil {
+		return row, fmt.Errorf("%s with a limit of %d bytes: %w", l.spec.Text, limit, err)
+	}
+	row.fill(&res)
+	return row, nil
+}
+
+// try runs the work under a limit, and keeps the row if it is acceptable.
+func (l *limitSearch) try(limit int64, found *FoundLimit) (ok bool, err error) {
+	row, err := l.run(limit)
+	if err != nil {
+		return false, err
+	}
+	if l.runs++; l.runs <= smallestRuns {
+		l.meter.step()
+	}
+	if limit == 0 {
+		found.Free = row
+	}
+	ok = row.Completed() && (l.accept == nil || l.accept(&row))
+	if ok && limit > 0 {
+		found.Smallest = row // the last one has the smallest limit
+	}
+	return ok, nil
+}
+
+func (l *limitSearch) do() (found FoundLimit, err error) {
 	defer func() {
-		for ; runs < smallestRuns; runs++ {
-			m.step()
+		for ; l.runs < smallestRuns; l.runs++ {
+			l.meter.step()
 		}
 	}()
-	free, err := run(0)
-	if err != nil {
-		return 0, nil, err
+	found.Limit = -1
+	if ok, err := l.try(0, &found); err != nil || !ok {
+		return found, err
 	}
-	if free.NumOOMs > 0 {
-		return -1, nil, nil
-	}
+	free := &found.Free
 	steps := func(bytes int64) int64 { return (bytes + limitStep - 1) / limitStep }
 	low := steps(min(free.RequestedPeak, free.AllocatedPeak)) - 1 // cannot complete
 	high := steps(max(free.ReservedPeak, free.RequestedPeak, 1))
 	for {
 		// The reserved peak without a limit is enough, unless the allocator behaves differently with a limit.
-		res, err := run(high * limitStep)
+		ok, err := l.try(high*limitStep, &found)
 		if err != nil {
-			return 0, nil, err
+			return found, err
 		}
-		if res.NumOOMs == 0 {
+		if ok {
 			break
 		}
-		if high*limitStep >= capacity {
-			return -1, nil, nil
+		if high*limitStep >= l.capacity {
+			return found, nil
 		}
 		low, high = high, high+max(high/8, 1)
 	}
 	for low+1 < high {
 		mid := low + (high-low)/2
-		res, err := run(mid * limitStep)
+		ok, err := l.try(mid*limitStep, &found)
 		if err != nil {
-			return 0, nil, err
+			return found, err
 		}
-		if res.NumOOMs == 0 {
+		if ok {
 			high = mid
 		} else {
 			low = mid
 		}
 	}
-	return max(high, 1) * limitStep, moves, nil
+	found.Limit = max(high, 1) * limitStep
+	return found, nil
 }

@@ -39,6 +39,7 @@ type Work struct {
 	LimitKnown    bool
 
 	snapshot *snapshot.Snapshot // nil for a script
+	part     bool               // it was made by Part
 }
 
 // Works returns the work of each device with a history in s, by ordinal. The error matches verify.ErrNoHistory if there
@@ -194,6 +195,16 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 		}
 	}
 	return w, nil
+}
+
+// Part returns the ops [from, to) of w.Program as work of its own: see trace.Program.Part. The recorded limit stays that
+// of the whole recording. The row AsRecorded of Compare has the figures of a run on the simulated device.
+func (w *Work) Part(from, to int) *Work {
+	part := *w
+	part.Program = w.Program.Part(from, to)
+	part.part = true
+	part.RecordedReserved, part.NumFailures, part.Failures = 0, 0, nil
+	return &part
 }
 
 // capacity returns the memory of a device for w, in bytes: asked, or that of the script if asked is 0, or else an
