@@ -8,7 +8,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/allocconf"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay/internal/capacity"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -68,27 +67,7 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 }
 
 func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config) (*Work, error) {
-	var live []trace.LiveBlock
-	var ranges []trace.PoolRange
-	own := s.SegmentsOf(device)
-	for i := range own {
-		seg := &own[i]
-		ranges = append(ranges, trace.PoolRange{Ptr: seg.Ptr, Size: seg.TotalSize, Pool: seg.Pool})
-		for j := range seg.Blocks {
-			b := &seg.Blocks[j]
-			if b.State == mem.Inactive {
-				continue
-			}
-			size := b.RequestedSize
-			if size == 0 {
-				size = b.Size // old files lack it
-			}
-			live = append(live, trace.LiveBlock{Ptr: b.Ptr, Size: size, Stream: seg.Stream, Pool: seg.Pool})
-		}
-	}
-	p, err := trace.ToProgram(t, trace.ProgramOptions{
-		Live:                live,
-		PoolOf:              t.PoolsByAddress(ranges),
+	p, err := s.Program(device, trace.ProgramOptions{
 		Attempts:            true,
 		NoGarbageCollection: cfg.GarbageCollectionThreshold == 0,
 	})

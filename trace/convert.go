@@ -32,6 +32,7 @@ type LiveBlock struct {
 	Size   int64  // requested bytes
 	Stream uint64 // handle
 	Pool   mem.PoolID
+	Stack  StackID // where it was allocated, or 0; ToProgram ignores it
 }
 
 // ToProgram derives the requests to the allocator that t records.

@@ -144,12 +144,12 @@ func (c *converter) survivors() error {
 			stream, _ := slices.BinarySearch(c.handles, b.Stream)
 			c.older(Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: c.poolIndex(b.Pool)})
 		case addressFree:
-			if c.completions == 0 {
-				continue // it may be pending
+			if c.completions > 0 { // otherwise it may be pending
+				c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed",
+					b.Ptr)
 			}
-			c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed",
-				b.Ptr)
 		}
+		c.p.Survivors = append(c.p.Survivors, s.block)
 	}
 	return nil
 }

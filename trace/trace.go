@@ -113,7 +113,11 @@ type Program struct {
 
 	// Entries contains, for each op, the index of the event in Trace.Events from which it was derived, or NoEntry. It
 	// is nil for a program that was not derived from a recording.
-	Entries   []uint32
+	Entries []uint32
+
+	// Survivors contains the number of the block of each of ProgramOptions.Live.
+	Survivors []uint32
+
 	Prelude   Prelude
 	Anomalies Anomalies
 }
