@@ -1,0 +1,173 @@
+package holders
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A Folding says which frames of a stack the labels of holders leave out.
+type Folding uint8
+
+const (
+	// FoldLibraries leaves out the frames of PyTorch, of Python's standard library, of installed packages (in
+	// site-packages or dist-packages), of Ashlar, of the Go runtime, and all native ones. A stack without other frames
+	// has those of the kind that is closest to the user, in the reverse of this order: installed packages first.
+	FoldLibraries Folding = iota
+	// FoldTorch is FoldLibraries, except that the frames of installed packages other than PyTorch stay. It is for
+	// programs that call a framework, which calls the model.
+	FoldTorch
+	// FoldNone leaves nothing out.
+	FoldNone
+)
+
+// Fold changes how labels show stacks. The default is FoldLibraries. It must not be called while other goroutines use
+// h.
+func (h *History) Fold(f Folding) { h.frames.fold(f) }
+
+// Frame returns the frame that stands for a stack: the innermost one that is not folded. A stack without frames has
+// none.
+func (h *History) Frame(stack trace.StackID) (f trace.Frame, ok bool) {
+	n, ok := h.frames.innermost(stack)
+	if !ok {
+		return trace.Frame{}, false
+	}
+	return h.frames.stacks.Frames[n], true
+}
+
+// FrameLabel returns the label of a frame: its file, line and function, such as "models/unet.py:80 forward". The file
+// of a user is relative to the directory that contains all of the user's files in the snapshot, and that of a package
+// to the directory of the packages.
+func (h *History) FrameLabel(f trace.Frame) string { return h.frames.label(f) }
+
+// A frameKind says who wrote the code of a frame; higher kinds are closer to the user.
+type frameKind uint8
+
+const (
+	frameUnnamed frameKind = iota
+	frameNative            // of PyTorch or the runtime
+	frameNatives           // of another native library or program, or an operation of the backward pass
+	frameTorch             // of PyTorch or Python in Python, of Ashlar, or of the Go runtime
+	frameLibrary           // of an installed package
+	frameUser              // of the user
+	frameKinds
+)
+
+// frames says which frame stands for each stack.
+type frames struct {
+	stacks  *trace.Stacks
+	folding Folding
+	kinds   []frameKind // of each frame
+	least   []frameKind // for each stack, the kind below which frames are folded
+	root    string      // the directory that contains all of the user's files, with a slash at the end, or ""
+}
+
+func newFrames(stacks *trace.Stacks) frames {
+	x := frames{stacks: stacks}
+	if stacks == nil {
+		return x
+	}
+	x.kinds = make([]frameKind, len(stacks.Frames))
+	first := true
+	for i, f := range stacks.Frames {
+		file := slashed(f.Filename)
+		x.kinds[i] = kindOf(f.Name, file)
+		if x.kinds[i] != frameUser || !strings.Contains(file, "/") || notebook(file) {
+			continue
+		}
+		dir := file[:strings.LastIndexByte(file, '/')+1]
+		if first {
+			x.root, first = dir, false
+		}
+		for !strings.HasPrefix(dir, x.root) {
+			x.root = x.root[:strings.LastIndexByte(x.root[:len(x.root)-1], '/')+1]
+		}
+	}
+	x.fold(FoldLibraries)
+	return x
+}
+
+// fold sets the least kinds.
+func (x *frames) fold(f Folding) {
+	x.folding = f
+	x.least = make([]frameKind, x.stacks.Len()+1)
+	for id := range x.least {
+		for _, n := range x.stacks.At(trace.StackID(id)) {
+			kind := x.kinds[n]
+			if f == FoldTorch {
+				kind = min(kind, frameLibrary)
+			}
+			if f != FoldNone {
+				x.least[id] = max(x.least[id], kind)
+			}
+		}
+	}
+}
+
+// shown returns the frames of a stack that are not folded, as indices into Stacks.Frames, innermost first.
+func (x *frames) shown(id trace.StackID) []uint32 {
+	var out []uint32
+	for _, n := range x.stacks.At(id) {
+		if x.kinds[n] >= x.least[id] {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// innermost returns the first of shown.
+func (x *frames) innermost(id trace.StackID) (frame uint32, ok bool) {
+	for _, n := range x.stacks.At(id) {
+		if x.kinds[n] >= x.least[id] {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// label returns the label of a frame.
+func (x *frames) label(f trace.Frame) string {
+	file := slashed(f.Filename)
+	name := f.Name
+	if strings.HasSuffix(file, ".go") {
+		name = path.Base(name) // without the directories of the package
+	}
+	switch native := kindOf(f.Name, file) <= frameNatives; {
+	case native && name == "":
+		return fmt.Sprintf("%s:%d", path.Base(file), f.Line)
+	case native:
+		return name
+	}
+	return fmt.Sprintf("%s:%d %s", x.path(f.Filename), f.Line, name)
+}
+
+// path returns the path of a file in labels.
+func (x *frames) path(file string) string {
+	file = slashed(file)
+	if notebook(file) {
+		return "notebook/" + path.Base(file)
+	}
+	if installed, rest := inPackages(file); installed {
+		return rest
+	}
+	if n := standardLibrary(file); n > 0 {
+		return file[n:]
+	}
+	return strings.TrimPrefix(file, x.root)
+}
+
+// slashed returns a path with slashes, also on Windows.
+func slashed(file string) string { return strings.ReplaceAll(file, `\`, "/") }
+
+// cutLast is strings.Cut at the last directory of a name.
+func cutLast(file, dir string) (before, after string, found bool) {
+	if i := strings.LastIndex("/"+file, "/"+dir+"/"); i >= 0 {
+		return file[:i], file[i+len(dir)+1:], true
+	}
+	return file, "", false
+}
+
+// notebook reports whether a file is a cell of a Jupyter notebook: IPython writes them to /tmp/ipykernel_PID/HASH.py.
+func notebook(file string) bool { return strings.Contains(file, "/ipykernel_") }

@@ -1,0 +1,150 @@
+package holders
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Moment is a point of a recording: after an event.
+type Moment struct {
+	Event int           // index into trace.Trace.Events; -1 is before the first
+	Since time.Duration // since the first event; 0 if the events have no times
+	Bytes int64         // requested bytes of the active blocks
+	Name  string        // such as "the peak", for sentences
+}
+
+// String describes the moment: "the peak, 12.5s after the start, with 8.05GiB requested".
+func (m Moment) String() string {
+	at := ""
+	if m.Since > 0 {
+		at = fmt.Sprintf(", %s after the start", m.Since.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%s%s, with %s requested", m.Name, at, bytesize.Format(m.Bytes))
+}
+
+// Moment returns the moment with a name:
+//
+//	peak          when the requested bytes first reached their maximum
+//	oom, oom:2    when the last or the second request failed
+//	end           the end of the recording
+//	step:3        the peak within step 3: see Steps
+//	12.5s, 2m1s   a time after the first event
+//	event:100     after Trace.Events[100]; event:-1 is before the first
+//
+// The error names the remedy if the recording has no such moment.
+func (h *History) Moment(name string) (Moment, error) {
+	kind, argument, more := strings.Cut(name, ":")
+	fail := func(format string, args ...any) (Moment, error) {
+		return Moment{}, fmt.Errorf("holders: moment %q: %w", name, fmt.Errorf(format, args...))
+	}
+	number := 0
+	if more {
+		var err error
+		if number, err = strconv.Atoi(argument); err != nil {
+			return fail("want a whole number after the colon")
+		}
+	}
+	switch {
+	case name == "peak":
+		return h.moment(h.peak(-1, len(h.Trace.Events)-1), "the peak"), nil
+	case name == "end":
+		return h.moment(len(h.Trace.Events)-1, "the end"), nil
+	case kind == "oom":
+		m, err := h.failure(number, more)
+		if err != nil {
+			return fail("%w", err)
+		}
+		return m, nil
+	case kind == "step" && more:
+		m, err := h.stepPeak(number)
+		if err != nil {
+			return fail("%w", err)
+		}
+		return m, nil
+	case kind == "event" && more:
+		if number < -1 || number >= len(h.Trace.Events) {
+			return fail("the recording has the events 0 to %d", len(h.Trace.Events)-1)
+		}
+		return h.moment(number, fmt.Sprintf("event %d", number)), nil
+	}
+	after, err := time.ParseDuration(name)
+	if err != nil {
+		return fail("want peak, oom, oom:N, end, step:N, event:N, or a time since the start of the recording " +
+			"such as 12.5s")
+	}
+	m, err := h.timed(after)
+	if err != nil {
+		return fail("%w", err)
+	}
+	return m, nil
+}
+
+// moment returns the moment after an event.
+func (h *History) moment(event int, name string) Moment {
+	return Moment{Event: event, Since: h.Since(event), Bytes: h.ActiveBytes(event), Name: name}
+}
+
+// Since returns the time from the first event to an event, or 0 if the events have no times.
+func (h *History) Since(event int) time.Duration {
+	if event < 0 {
+		return 0
+	}
+	return time.Duration(h.Trace.Events[event].TimeUS-h.Trace.Events[0].TimeUS) * time.Microsecond
+}
+
+// peak returns the event from first to last at which the active bytes first reach their maximum.
+func (h *History) peak(first, last int) int {
+	best := first
+	for i := first + 1; i <= last; i++ {
+		if h.ActiveBytes(i) > h.ActiveBytes(best) {
+			best = i
+		}
+	}
+	return best
+}
+
+// failure returns the moment of the failed request with a number from 1, or of the last one.
+func (h *History) failure(number int, chosen bool) (Moment, error) {
+	n, last := 0, -1
+	for i := range h.Trace.Events {
+		if h.Trace.Events[i].Action != mem.ActionOOM {
+			continue
+		}
+		if last = i; chosen && n+1 == number {
+			return h.moment(i, fmt.Sprintf("failed request %d", number)), nil
+		}
+		n++
+	}
+	switch o := h.snapshot.OutOfMemory; {
+	case !chosen && n > 0:
+		return h.moment(last, "the failed request"), nil
+	case n > 0:
+		return Moment{}, fmt.Errorf("the recording has the failed requests 1 to %d", n)
+	case !chosen && o != nil && (o.Facts == nil || o.Facts.Device == h.Trace.Device):
+		return h.moment(len(h.Trace.Events)-1, "the failed request"), nil // which the final state shows
+	}
+	return Moment{}, fmt.Errorf("no request failed in the recording; \"peak\" shows the moment of the most memory")
+}
+
+// timed returns the moment at a time after the first event.
+func (h *History) timed(after time.Duration) (Moment, error) {
+	events := h.Trace.Events
+	if len(events) == 0 || h.Since(len(events)-1) == 0 {
+		return Moment{}, fmt.Errorf("the events of the recording have no times; use event:N")
+	}
+	if total := h.Since(len(events) - 1); after < 0 || after > total {
+		return Moment{}, fmt.Errorf("the recording lasts %s", total)
+	}
+	last := 0 // times may run back between threads
+	for i := range events {
+		if h.Since(i) <= after {
+			last = i
+		}
+	}
+	return h.moment(last, after.String()), nil
+}

@@ -1,0 +1,183 @@
+package holders
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A Key is a property of blocks by which a View groups them.
+type Key uint8
+
+const (
+	ByLine     Key = iota // the user's innermost line: "train.py:80 forward"
+	ByFunction            // the function of that line: "train.py forward"
+	ByModule              // the file of that line: "models/unet.py"
+	ByStack               // all of the user's lines, the innermost first
+	ByCategory            // Block.Category
+	ByStream              // the handle: "0x7f00"
+	ByPool                // "default", or "(1, 0)" for a private pool
+	ByTag                 // the user's text for the allocation
+	numKeys
+)
+
+var keyNames = [numKeys]string{"line", "function", "module", "stack", "category", "stream", "pool", "tag"}
+
+// String returns the name of the key, as ParseKey reads it.
+func (k Key) String() string { return keyNames[k] }
+
+// KeyNames returns the names of all keys.
+func KeyNames() []string { return slices.Clone(keyNames[:]) }
+
+// ParseKey returns the key with a name.
+func ParseKey(name string) (Key, error) {
+	if n := slices.Index(keyNames[:], name); n >= 0 {
+		return Key(n), nil
+	}
+	return 0, fmt.Errorf("holders: unknown key %q: want one of %s", name, strings.Join(keyNames[:], ", "))
+}
+
+// Labels of blocks that lack a property.
+const (
+	noStack = "(no stack)"             // PyTorch records no Python stack in the backward pass
+	older   = "(before the recording)" // and the final state has no stack of it either
+	noTag   = "(no tag)"
+)
+
+// A View is the memory of a device at one moment.
+type View struct {
+	Moment Moment
+	Blocks []*Block // the active blocks, in the order of History.Blocks
+	Bytes  int64    // their requested bytes
+
+	history *History
+}
+
+// A Holder is a group of blocks with the same value of each key.
+type Holder struct {
+	Label  string   // the values, separated by ", "
+	Values []string // one for each key
+	Bytes  int64    // requested
+	Blocks int
+}
+
+// At returns the memory at a moment.
+func (h *History) At(m Moment) *View {
+	v := &View{Moment: m, history: h}
+	for i := range h.Blocks {
+		if b := &h.Blocks[i]; b.ActiveAt(m.Event) {
+			v.Blocks = append(v.Blocks, b)
+			v.Bytes += b.Size
+		}
+	}
+	return v
+}
+
+// ActiveAt reports whether the block is active after an event.
+func (b *Block) ActiveAt(event int) bool { return int(b.Start) <= event && event < int(b.End) }
+
+// By groups the blocks by keys, ByLine if there are none. The largest holder is first. The bytes of all holders add up
+// to those of the view.
+func (v *View) By(keys ...Key) []Holder {
+	if len(keys) == 0 {
+		keys = []Key{ByLine}
+	}
+	labels := make([]func(*Block) string, len(keys))
+	for i, k := range keys {
+		labels[i] = v.history.labeller(k)
+	}
+	index := map[string]int{}
+	values := make([]string, len(keys))
+	var holders []Holder
+	for _, b := range v.Blocks {
+		for i, label := range labels {
+			values[i] = label(b)
+		}
+		key := strings.Join(values, "\x00")
+		n, ok := index[key]
+		if !ok {
+			n = len(holders)
+			index[key] = n
+			holders = append(holders, Holder{Label: strings.Join(values, ", "), Values: slices.Clone(values)})
+		}
+		holders[n].Bytes += b.Size
+		holders[n].Blocks++
+	}
+	slices.SortFunc(holders, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Blocks, a.Blocks), strings.Compare(a.Label, b.Label))
+	})
+	return holders
+}
+
+// Label returns the value of a key of a block, as in Holder.Label.
+func (h *History) Label(k Key, b *Block) string { return h.labeller(k)(b) }
+
+// labeller returns a function for the values of a key, which keeps those of stacks.
+func (h *History) labeller(k Key) func(*Block) string {
+	switch k {
+	case ByCategory:
+		return func(b *Block) string { return b.Category.String() }
+	case ByStream:
+		return func(b *Block) string { return fmt.Sprintf("%#x", h.Streams[b.Stream]) }
+	case ByPool:
+		return func(b *Block) string { return poolLabel(h.Pools[b.Pool]) }
+	case ByTag:
+		return func(b *Block) string { return cmp.Or(h.TagOf(b), noTag) }
+	}
+	known := map[trace.StackID]string{}
+	return func(b *Block) string {
+		label, ok := known[b.Stack]
+		if !ok {
+			label = h.stackLabel(k, b.Stack)
+			known[b.Stack] = label
+		}
+		switch {
+		case label != "":
+			return label
+		case !b.Recorded:
+			return older
+		}
+		return noStack
+	}
+}
+
+// stackLabel returns the value of a key that depends on the stack, or "" if there are no frames.
+func (h *History) stackLabel(k Key, id trace.StackID) string {
+	n, ok := h.frames.innermost(id)
+	if !ok {
+		return ""
+	}
+	f := h.frames.stacks.Frames[n]
+	switch k {
+	case ByModule:
+		return h.frames.path(f.Filename)
+	case ByFunction:
+		return h.frames.path(f.Filename) + " " + f.Name
+	case ByStack:
+		var lines []string
+		for _, n := range h.frames.shown(id) {
+			lines = append(lines, h.frames.label(h.frames.stacks.Frames[n]))
+		}
+		return strings.Join(lines, " ← ")
+	}
+	return h.frames.label(f)
+}
+
+// TagOf returns the user's text for the allocation of a block, or "".
+func (h *History) TagOf(b *Block) string {
+	if int(b.Tag) >= len(h.Trace.Metadata) {
+		return ""
+	}
+	return h.Trace.Metadata[b.Tag]
+}
+
+func poolLabel(id mem.PoolID) string {
+	if id == (mem.PoolID{}) {
+		return "default"
+	}
+	return fmt.Sprintf("(%d, %d)", id[0], id[1])
+}
