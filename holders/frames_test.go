@@ -42,12 +42,21 @@ func TestFolding(t *testing.T) {
 		{"PyTorch is folded", []trace.Frame{
 			frame("/opt/conda/lib/python3.12/site-packages/torch/nn/functional.py", 7, "f"), user,
 		}, holders.FoldLibraries, "train.py:5 main"},
-		{"a checkout of PyTorch", []trace.Frame{frame("/home/u/pytorch/torch/nn/modules/linear.py", 7, "f"), user},
-			holders.FoldLibraries, "train.py:5 main"},
-		{"a user's directory named torch", []trace.Frame{frame("/home/u/torch/model.py", 7, "f"), user},
-			holders.FoldLibraries, "torch/model.py:7 f"},
-		{"the standard library", []trace.Frame{frame("/usr/lib/python3.12/contextlib.py", 81, "inner"), user},
-			holders.FoldLibraries, "train.py:5 main"},
+		{
+			"a checkout of PyTorch",
+			[]trace.Frame{frame("/home/u/pytorch/torch/nn/modules/linear.py", 7, "f"), user},
+			holders.FoldLibraries, "train.py:5 main",
+		},
+		{
+			"a user's directory named torch",
+			[]trace.Frame{frame("/home/u/torch/model.py", 7, "f"), user},
+			holders.FoldLibraries, "torch/model.py:7 f",
+		},
+		{
+			"the standard library",
+			[]trace.Frame{frame("/usr/lib/python3.12/contextlib.py", 81, "inner"), user},
+			holders.FoldLibraries, "train.py:5 main",
+		},
 		{"the standard library on Windows", []trace.Frame{
 			frame(`C:\Python312\Lib\contextlib.py`, 81, "inner"), frame(`C:\Users\u\train.py`, 5, "main"),
 		}, holders.FoldLibraries, "train.py:5 main"},
@@ -61,8 +70,11 @@ func TestFolding(t *testing.T) {
 		{"native frames", []trace.Frame{
 			frame("??", 0, "at::empty_cuda"), frame("/src/attention.cpp", 12, "my::forward"), user,
 		}, holders.FoldLibraries, "train.py:5 main"},
-		{"Ashlar in Python", []trace.Frame{frame("/v/lib/python3.12/site-packages/ashlar/cuda.py", 9, "alloc"), user},
-			holders.FoldTorch, "train.py:5 main"},
+		{
+			"Ashlar in Python",
+			[]trace.Frame{frame("/v/lib/python3.12/site-packages/ashlar/cuda.py", 9, "alloc"), user},
+			holders.FoldTorch, "train.py:5 main",
+		},
 		{"a framework calls the model", []trace.Frame{
 			frame("/v/lib/python3.12/site-packages/torch/nn/functional.py", 7, "linear"),
 			frame("/v/lib/python3.12/site-packages/transformers/modeling.py", 8, "forward"), user,
@@ -75,22 +87,33 @@ func TestFolding(t *testing.T) {
 			frame("/v/lib/python3.12/site-packages/torch/nn/functional.py", 7, "linear"),
 			frame("/v/lib/python3.12/site-packages/vllm/model.py", 8, "run"), frame("/v/bin/vllm", 8, "<module>"),
 		}, holders.FoldLibraries, "vllm/model.py:8 run"},
-		{"only PyTorch", []trace.Frame{frame("/v/lib/python3.12/site-packages/torch/distributed/c.py", 7, "f")},
-			holders.FoldLibraries, "torch/distributed/c.py:7 f"},
+		{
+			"only PyTorch",
+			[]trace.Frame{frame("/v/lib/python3.12/site-packages/torch/distributed/c.py", 7, "f")},
+			holders.FoldLibraries, "torch/distributed/c.py:7 f",
+		},
 		{"only native frames: the operation of the backward pass", []trace.Frame{
 			frame("??", 0, "c10::cuda::malloc"), frame("??", 0, "torch::autograd::generated::MmBackward0::apply"),
 			frame("??", 0, "torch::autograd::Engine::thread_main"), frame("??", 0, "start_thread"),
 		}, holders.FoldLibraries, "torch::autograd::generated::MmBackward0::apply"},
-		{"a notebook", []trace.Frame{frame("/tmp/ipykernel_77/123.py", 2, "<module>")}, holders.FoldLibraries,
-			"notebook/123.py:2 <module>"},
+		{
+			"a notebook",
+			[]trace.Frame{frame("/tmp/ipykernel_77/123.py", 2, "<module>")},
+			holders.FoldLibraries,
+			"notebook/123.py:2 <module>",
+		},
 		{"a program in Go", []trace.Frame{
 			frame("/r/mem/caching/alloc.go", 9, "github.com/ashlar-go/ashlar/mem/caching.(*Allocator).Alloc"),
 			frame("/u/pkg/mod/example.com/lib@v1.0.0/l.go", 9, "example.com/lib.Do"),
 			frame("/u/app/net/layer.go", 4, "example.com/app/net.(*Layer).Run"),
 			frame("/usr/local/go/src/runtime/proc.go", 283, "runtime.main"),
 		}, holders.FoldLibraries, "layer.go:4 net.(*Layer).Run"},
-		{"nothing folded", []trace.Frame{frame("/v/site-packages/torch/a.py", 7, "f"), user}, holders.FoldNone,
-			"torch/a.py:7 f"},
+		{
+			"nothing folded",
+			[]trace.Frame{frame("/v/site-packages/torch/a.py", 7, "f"), user},
+			holders.FoldNone,
+			"torch/a.py:7 f",
+		},
 		{"no stack", nil, holders.FoldLibraries, "(no stack)"},
 	} {
 		// The first stack makes /home/u, or C:\Users\u, the directory of the user's files.

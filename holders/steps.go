@@ -31,6 +31,9 @@ type Step struct {
 //   - annotations of the user (torch.profiler.record_function) with a name such as "step", "train_step 3" or "batch";
 //   - annotations Optimizer.step, which every optimizer of PyTorch makes: a step ends with each, and the first step
 //     begins with the recording;
+//   - the repetition of the requests, of the same code or, without stacks, of the same sizes: a step begins where the
+//     least memory is active. Requests before the first repetition belong to no step,
+//     nor do fewer than half a step's at the end.
 //
 // A step is Partial if the recording ended before it did.
 func (h *History) Steps() Steps {
@@ -41,7 +44,10 @@ func (h *History) Steps() Steps {
 	if s := spans(marks, userStep); len(s.List) > 0 {
 		return h.withTail(s)
 	}
-	return h.optimizerSteps(marks)
+	if s := h.optimizerSteps(marks); len(s.List) > 0 {
+		return s
+	}
+	return h.repetitions()
 }
 
 var (
@@ -152,8 +158,8 @@ func (h *History) optimizerSteps(marks []mark) (s Steps) {
 func (h *History) stepPeak(number int) (Moment, error) {
 	s := h.Steps()
 	if len(s.List) == 0 {
-		return Moment{}, fmt.Errorf("no steps were found; run the body of the loop in " +
-			"torch.profiler.record_function(\"step\"), or name a time")
+		return Moment{}, fmt.Errorf("no steps were found: there are no annotations of steps, and the requests do not " +
+			"repeat; run the body of the loop in torch.profiler.record_function(\"step\"), or name a time")
 	}
 	for _, x := range s.List {
 		if x.Number == number {
