@@ -23,25 +23,6 @@ const (
 	FoldNone
 )
 
-// Fold changes how labels show stacks. The default is FoldLibraries. It must not be called while other goroutines use
-// h.
-func (h *History) Fold(f Folding) { h.frames.fold(f) }
-
-// Frame returns the frame that stands for a stack: the innermost one that is not folded. A stack without frames has
-// none.
-func (h *History) Frame(stack trace.StackID) (f trace.Frame, ok bool) {
-	n, ok := h.frames.innermost(stack)
-	if !ok {
-		return trace.Frame{}, false
-	}
-	return h.frames.stacks.Frames[n], true
-}
-
-// FrameLabel returns the label of a frame: its file, line and function, such as "models/unet.py:80 forward". The file
-// of a user is relative to the directory that contains all of the user's files in the snapshot, and that of a package
-// to the directory of the packages.
-func (h *History) FrameLabel(f trace.Frame) string { return h.frames.label(f) }
-
 // A frameKind says who wrote the code of a frame; higher kinds are closer to the user.
 type frameKind uint8
 
@@ -55,17 +36,17 @@ const (
 	frameKinds
 )
 
-// frames says which frame stands for each stack.
-type frames struct {
+// Frames says which frames of stacks are folded, and labels them.
+type Frames struct {
 	stacks  *trace.Stacks
-	folding Folding
 	kinds   []frameKind // of each frame
 	least   []frameKind // for each stack, the kind below which frames are folded
 	root    string      // the directory that contains all of the user's files, with a slash at the end, or ""
 }
 
-func newFrames(stacks *trace.Stacks) frames {
-	x := frames{stacks: stacks}
+// NewFrames returns the frames of a table of stacks, which may be nil, with FoldLibraries.
+func NewFrames(stacks *trace.Stacks) *Frames {
+	x := &Frames{stacks: stacks}
 	if stacks == nil {
 		return x
 	}
@@ -85,13 +66,12 @@ func newFrames(stacks *trace.Stacks) frames {
 			x.root = x.root[:strings.LastIndexByte(x.root[:len(x.root)-1], '/')+1]
 		}
 	}
-	x.fold(FoldLibraries)
+	x.Fold(FoldLibraries)
 	return x
 }
 
-// fold sets the least kinds.
-func (x *frames) fold(f Folding) {
-	x.folding = f
+// Fold changes which frames are folded. It must not be called while other goroutines use x.
+func (x *Frames) Fold(f Folding) {
 	x.least = make([]frameKind, x.stacks.Len()+1)
 	for id := range x.least {
 		for _, n := range x.stacks.At(trace.StackID(id)) {
@@ -106,8 +86,8 @@ func (x *frames) fold(f Folding) {
 	}
 }
 
-// shown returns the frames of a stack that are not folded, as indices into Stacks.Frames, innermost first.
-func (x *frames) shown(id trace.StackID) []uint32 {
+// Shown returns the frames of a stack that are not folded, as indices into trace.Stacks.Frames, innermost first.
+func (x *Frames) Shown(id trace.StackID) []uint32 {
 	var out []uint32
 	for _, n := range x.stacks.At(id) {
 		if x.kinds[n] >= x.least[id] {
@@ -117,18 +97,29 @@ func (x *frames) shown(id trace.StackID) []uint32 {
 	return out
 }
 
-// innermost returns the first of shown.
-func (x *frames) innermost(id trace.StackID) (frame uint32, ok bool) {
+// Innermost returns the frame that stands for a stack: the first of Shown. A stack without frames has none.
+func (x *Frames) Innermost(id trace.StackID) (f trace.Frame, ok bool) {
 	for _, n := range x.stacks.At(id) {
 		if x.kinds[n] >= x.least[id] {
-			return n, true
+			return x.stacks.Frames[n], true
 		}
 	}
-	return 0, false
+	return trace.Frame{}, false
 }
 
-// label returns the label of a frame.
-func (x *frames) label(f trace.Frame) string {
+// Line returns the label of the frame that stands for a stack, or "".
+func (x *Frames) Line(id trace.StackID) string {
+	f, ok := x.Innermost(id)
+	if !ok {
+		return ""
+	}
+	return x.Label(f)
+}
+
+// Label returns the label of a frame: its file, line and function, such as "models/unet.py:80 forward". The file of a
+// user is relative to the directory that contains all of the user's files in the table, and that of a package to the
+// directory of the packages.
+func (x *Frames) Label(f trace.Frame) string {
 	file := slashed(f.Filename)
 	name := f.Name
 	if strings.HasSuffix(file, ".go") {
@@ -144,7 +135,7 @@ func (x *frames) label(f trace.Frame) string {
 }
 
 // path returns the path of a file in labels.
-func (x *frames) path(file string) string {
+func (x *Frames) path(file string) string {
 	file = slashed(file)
 	if notebook(file) {
 		return "notebook/" + path.Base(file)

@@ -23,7 +23,7 @@ func label(t *testing.T, fold holders.Folding, stacks ...[]trace.Frame) string {
 	}
 	tr.Stacks = set.Table()
 	h := history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: tr.Stacks})
-	h.Fold(fold)
+	h.Frames.Fold(fold)
 	return h.Label(holders.ByLine, &h.Blocks[len(h.Blocks)-1])
 }
 

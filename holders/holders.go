@@ -11,7 +11,7 @@
 // the peak to the requested peak that PyTorch's statistics report (requested_bytes.all.peak). A block is active from
 // its allocation until its memory can be reused: a freed block counts as long as another stream may still use it.
 //
-// Only Fold changes a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes; events are
+// Only Frames.Fold changes a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes; events are
 // indices into trace.Trace.Events.
 package holders
 
@@ -32,9 +32,9 @@ type History struct {
 	Blocks  []Block      // in the order of their allocations, the older ones first
 	Streams []uint64     // handles, ascending; Block.Stream indexes it
 	Pools   []mem.PoolID // Block.Pool indexes it; Pools[0] is the default pool
+	Frames  *Frames      // of the stacks of the blocks
 
 	snapshot *snapshot.Snapshot
-	frames   frames
 	before   int64   // bytes of the blocks that were active before the first event
 	active   []int64 // bytes of the active blocks after each event
 }
@@ -77,7 +77,7 @@ func New(s *snapshot.Snapshot, device int) (*History, error) {
 	h.survivors(p, active)
 	slices.SortStableFunc(h.Blocks, func(a, b Block) int { return cmp.Compare(a.Start, b.Start) })
 	h.sum()
-	h.frames = newFrames(s.Stacks)
+	h.Frames = NewFrames(s.Stacks)
 	return h, nil
 }
 

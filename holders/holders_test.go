@@ -113,9 +113,9 @@ func TestHoldersAreTheUsersLines(t *testing.T) {
 	testkit.Equal(t, "all folded", v.By()[0].Label, "train.py:24 resnet")
 	testkit.Equal(t, "module", v.By(holders.ByModule)[0].Label, "train.py")
 	testkit.Equal(t, "function", v.By(holders.ByFunction)[0].Label, "train.py resnet")
-	h.Fold(holders.FoldTorch)
+	h.Frames.Fold(holders.FoldTorch)
 	testkit.Equal(t, "torch folded", v.By()[0].Label, "torchvision/models/resnet.py:154 forward")
-	h.Fold(holders.FoldNone)
+	h.Frames.Fold(holders.FoldNone)
 	testkit.Equal(t, "nothing folded", v.By()[0].Label, "torch/nn/modules/conv.py:548 _conv_forward")
 }
 
@@ -195,9 +195,7 @@ func TestLifetimes(t *testing.T) {
 	if old.Recorded || old.Start != -1 || old.End != int32(len(h.Trace.Events)) || old.Freed != old.End {
 		t.Errorf("the old block: %+v", old)
 	}
-	if f, ok := h.Frame(old.Stack); !ok || h.FrameLabel(f) != "load.py:3 load" {
-		t.Errorf("the old block's frame is %+v, want that of the final state", f)
-	}
+	testkit.Equal(t, "the old block's line, from the final state", h.Frames.Line(old.Stack), "load.py:3 load")
 	freed := find(0x5000)
 	if freed.Recorded || freed.Start != -1 || freed.Freed != 5 || freed.End != 6 {
 		t.Errorf("the old block that was freed: %+v", freed)

@@ -147,24 +147,23 @@ func (h *History) labeller(k Key) func(*Block) string {
 
 // stackLabel returns the value of a key that depends on the stack, or "" if there are no frames.
 func (h *History) stackLabel(k Key, id trace.StackID) string {
-	n, ok := h.frames.innermost(id)
+	f, ok := h.Frames.Innermost(id)
 	if !ok {
 		return ""
 	}
-	f := h.frames.stacks.Frames[n]
 	switch k {
 	case ByModule:
-		return h.frames.path(f.Filename)
+		return h.Frames.path(f.Filename)
 	case ByFunction:
-		return h.frames.path(f.Filename) + " " + f.Name
+		return h.Frames.path(f.Filename) + " " + f.Name
 	case ByStack:
 		var lines []string
-		for _, n := range h.frames.shown(id) {
-			lines = append(lines, h.frames.label(h.frames.stacks.Frames[n]))
+		for _, n := range h.Frames.Shown(id) {
+			lines = append(lines, h.Frames.Label(h.Frames.stacks.Frames[n]))
 		}
 		return strings.Join(lines, " ← ")
 	}
-	return h.frames.label(f)
+	return h.Frames.Label(f)
 }
 
 // TagOf returns the user's text for the allocation of a block, or "".

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
@@ -19,7 +20,7 @@ func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 	}
 	text := fmt.Sprintf("%s on stream %#x, at entry %s, with %s in use and %s reserved; "+left, bytesize.Format(f.Size),
 		f.Stream, count(f.Entry), bytesize.Format(f.Requested), bytesize.Format(f.Reserved), bytesize.Format(f.Free))
-	if where := place(stacks, f.Stack); where != "" {
+	if where := holders.NewFrames(stacks).Line(f.Stack); where != "" {
 		text += "; asked for by " + clean(where, maxWhere)
 	}
 	return text

@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -251,15 +251,13 @@ func (d *summary) biggest(t *trace.Trace) {
 			counts[key{e.Size, e.Stack}]++
 		}
 	}
-	places := map[trace.StackID]string{}
+	frames, lines := holders.NewFrames(t.Stacks), map[trace.StackID]string{}
 	merged := map[bigAllocation]int{}
 	for k, n := range counts {
-		where, known := places[k.stack]
-		if !known {
-			where = place(t.Stacks, k.stack)
-			places[k.stack] = where
+		if _, known := lines[k.stack]; !known {
+			lines[k.stack] = frames.Line(k.stack)
 		}
-		merged[bigAllocation{Size: k.size, Where: where}] += n
+		merged[bigAllocation{Size: k.size, Where: lines[k.stack]}] += n
 	}
 	for b, n := range merged {
 		b.Count = n
@@ -269,32 +267,4 @@ func (d *summary) biggest(t *trace.Trace) {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(b.Count, a.Count), strings.Compare(a.Where, b.Where))
 	})
 	d.Biggest = d.Biggest[:min(len(d.Biggest), maxBiggest)]
-}
-
-// place is the source position that stands for a stack: the innermost one in Python that is not part of PyTorch, or
-// else the innermost one in Python, or else the innermost one that has a name. It is empty if there is none.
-func place(stacks *trace.Stacks, id trace.StackID) string {
-	if stacks == nil || stacks.Len() == 0 {
-		return ""
-	}
-	best, rank := "", 0
-	for _, n := range stacks.At(id) {
-		f := &stacks.Frames[n]
-		r := 1
-		if strings.HasSuffix(f.Filename, ".py") {
-			r = 2
-			if !strings.Contains(f.Filename, "/torch/") {
-				r = 3
-			}
-		} else if f.Name == "" || f.Name == "??" {
-			continue
-		}
-		if r > rank {
-			rank = r
-			if best = f.Name; r > 1 {
-				best = fmt.Sprintf("%s:%d %s", path.Base(f.Filename), f.Line, f.Name)
-			}
-		}
-	}
-	return best
 }
