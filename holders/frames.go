@@ -38,10 +38,10 @@ const (
 
 // Frames says which frames of stacks are folded, and labels them.
 type Frames struct {
-	stacks  *trace.Stacks
-	kinds   []frameKind // of each frame
-	least   []frameKind // for each stack, the kind below which frames are folded
-	root    string      // the directory that contains all of the user's files, with a slash at the end, or ""
+	stacks *trace.Stacks
+	kinds  []frameKind // of each frame
+	least  []frameKind // for each stack, the kind below which frames are folded
+	root   string      // the directory that contains all of the user's files, with a slash at the end, or ""
 }
 
 // NewFrames returns the frames of a table of stacks, which may be nil, with FoldLibraries.

@@ -63,11 +63,30 @@ type Block struct {
 // New returns the history of a device. A snapshot without a history of the device has only its final state. The error
 // is that of trace.ToProgram, for events that refer to missing tables.
 func New(s *snapshot.Snapshot, device int) (*History, error) {
+	return newHistory(s, device, NewFrames(s.Stacks))
+}
+
+// All returns the histories of all devices that have blocks or events. They share Frames.
+func All(s *snapshot.Snapshot) (all []*History, err error) {
+	frames := NewFrames(s.Stacks)
+	for device := range s.NumDevices() {
+		h, err := newHistory(s, device, frames)
+		if err != nil {
+			return nil, err
+		}
+		if len(h.Trace.Events) > 0 || len(h.Blocks) > 0 {
+			all = append(all, h)
+		}
+	}
+	return all, nil
+}
+
+func newHistory(s *snapshot.Snapshot, device int, frames *Frames) (*History, error) {
 	p, err := s.Program(device, trace.ProgramOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("holders: device %d: %w", device, err)
 	}
-	h := &History{Trace: &trace.Trace{Device: device}, Pools: p.Pools, snapshot: s}
+	h := &History{Trace: &trace.Trace{Device: device}, Pools: p.Pools, Frames: frames, snapshot: s}
 	if device < len(s.Traces) && s.Traces[device] != nil {
 		h.Trace = s.Traces[device]
 	}
@@ -77,7 +96,6 @@ func New(s *snapshot.Snapshot, device int) (*History, error) {
 	h.survivors(p, active)
 	slices.SortStableFunc(h.Blocks, func(a, b Block) int { return cmp.Compare(a.Start, b.Start) })
 	h.sum()
-	h.Frames = NewFrames(s.Stacks)
 	return h, nil
 }
 

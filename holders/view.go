@@ -57,6 +57,12 @@ type View struct {
 	history *History
 }
 
+// Device returns the ordinal of the device.
+func (v *View) Device() int { return v.history.Trace.Device }
+
+// History returns the history that the view is of.
+func (v *View) History() *History { return v.history }
+
 // A Holder is a group of blocks with the same value of each key.
 type Holder struct {
 	Label  string   // the values, separated by ", "

@@ -46,11 +46,7 @@ var sampleTypes = [][2]string{
 // error is that of w.
 func (s *Snapshot) WriteProfile(w io.Writer) error {
 	p := usages{}
-	devices := len(s.Traces)
-	for i := range s.Segments {
-		devices = max(devices, s.Segments[i].Device+1)
-	}
-	for device := range devices {
+	for device := range s.NumDevices() {
 		p.device(s, device)
 	}
 	out := bufio.NewWriter(w) // detects a short write, unlike gzip

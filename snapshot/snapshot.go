@@ -79,6 +79,15 @@ type Snapshot struct {
 	Skipped    []Skip            // unknown parts of the file, sorted
 }
 
+// NumDevices returns the number of devices that the snapshot can have something of: 1 plus the highest ordinal.
+func (s *Snapshot) NumDevices() int {
+	n := len(s.Traces)
+	for i := range s.Segments {
+		n = max(n, s.Segments[i].Device+1)
+	}
+	return n
+}
+
 // SegmentsOf returns the segments of a device, by address: a subslice of Segments.
 func (s *Snapshot) SegmentsOf(device int) []Segment {
 	at := func(device int) int {

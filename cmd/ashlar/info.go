@@ -14,7 +14,10 @@ import (
 
 type infoCmd struct {
 	traceArgs
-	JSON bool `name:"json" help:"Print one JSON object for each device of each trace."`
+	momentArgs
+	By   []string `enum:"line,function,module,stack,category,stream,pool,tag" placeholder:"KEY" help:"Print the holders of the memory by line, function, module, stack, category, stream, pool or tag; several make groups."`
+	Top  uint     `default:"20" placeholder:"N" help:"Print at most N holders; 0 prints all."`
+	JSON bool     `name:"json" help:"Print one JSON object for each device of each trace."`
 }
 
 // Help implements kong.HelpProvider.
@@ -24,18 +27,38 @@ end, the biggest allocations (with the code that requested them, if stacks were 
 time. A snapshot without a history has its segments listed. For a report of a failed request (in Go: snapshot.ReportOOM) the
 error is printed. Unknown parts of the file are counted.
 
+With --at or --by it prints instead what holds the memory at a moment, at the peak if --at is missing: by your own innermost
+line that requested it, or by other keys. The bytes add up to the requested memory. "(no stack)" is memory whose request has
+no stack: PyTorch records none in the backward pass.
+
+` + momentHelp + `
+
 Examples:
 
     ashlar info run.pickle
+    ashlar info --at peak run.pickle
+    ashlar info --at oom --by category --by line run.pickle
     ashlar info --json *.pickle | jq .peaks`
 }
 
 // Run implements the command.
 func (c *infoCmd) Run(s *streams) error {
 	first := true
+	keys, err := holderKeys(c.By)
+	if err != nil {
+		return err
+	}
 	return c.each(s, func(in *input, p *progress) error {
 		if in.script != nil {
 			return errors.New("info reads memory snapshots, not scripts")
+		}
+		if c.At != "" || len(c.By) > 0 {
+			views, err := c.views(in.snapshot, "peak")
+			p.end()
+			if err != nil {
+				return err
+			}
+			return c.writeHolders(s, in, views, keys, &first)
 		}
 		sums := summaries(in.snapshot)
 		p.end()

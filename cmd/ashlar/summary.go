@@ -79,10 +79,6 @@ const maxFailures = 3
 
 // summaries sums up each device that has a history or segments.
 func summaries(s *snapshot.Snapshot) []summary {
-	devices := len(s.Traces)
-	for i := range s.Segments {
-		devices = max(devices, s.Segments[i].Device+1)
-	}
 	works := map[int]*replay.Work{}
 	if all, err := replay.Works(s); err == nil { // what cannot be replayed is summed up all the same
 		for _, w := range all {
@@ -94,7 +90,7 @@ func summaries(s *snapshot.Snapshot) []summary {
 		skipped = append(skipped, skip{k.What, k.Count})
 	}
 	var all []summary
-	for device := range devices {
+	for device := range s.NumDevices() {
 		var t *trace.Trace
 		if device < len(s.Traces) {
 			t = s.Traces[device]
