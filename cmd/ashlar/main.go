@@ -79,6 +79,7 @@ type commands struct {
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
+	Estimate   estimateCmd   `cmd:"" help:"Estimate the memory of a model before it runs, from its checkpoint's header."`
 	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, from a trace or a CSV file, into as little memory as possible."`
 	Plan       planCmd       `cmd:"" help:"Place the blocks of a trace in one region, and write the plan for mem/planned."`
 	Devices    devicesCmd    `cmd:"" help:"List devices and their abilities."`
