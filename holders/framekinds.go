@@ -91,7 +91,7 @@ const ashlarPackages = "github.com/ashlar-go/ashlar/"
 
 func kindOfGo(name, file string) frameKind {
 	if rest, ok := strings.CutPrefix(name, ashlarPackages); ok {
-		if strings.HasPrefix(rest, "examples/") {
+		if strings.HasPrefix(rest, "examples/") || strings.Contains(rest, "_test.") {
 			return frameUser
 		}
 		return frameTorch

@@ -97,6 +97,17 @@ func (x *Frames) Shown(id trace.StackID) []uint32 {
 	return out
 }
 
+// Outward returns the frames of a stack from the innermost one that is not folded to the outermost one. Unlike Shown,
+// it has the folded frames between them.
+func (x *Frames) Outward(id trace.StackID) (out []trace.Frame) {
+	for _, n := range x.stacks.At(id) {
+		if len(out) > 0 || x.kinds[n] >= x.least[id] {
+			out = append(out, x.stacks.Frames[n])
+		}
+	}
+	return out
+}
+
 // Innermost returns the frame that stands for a stack: the first of Shown. A stack without frames has none.
 func (x *Frames) Innermost(id trace.StackID) (f trace.Frame, ok bool) {
 	for _, n := range x.stacks.At(id) {

@@ -41,12 +41,17 @@ func ParseKey(name string) (Key, error) {
 	return 0, fmt.Errorf("holders: unknown key %q: want one of %s", name, strings.Join(keyNames[:], ", "))
 }
 
-// Labels of blocks that lack a property.
-const (
-	noStack = "(no stack)"             // PyTorch records no Python stack in the backward pass
-	older   = "(before the recording)" // and the final state has no stack of it either
-	noTag   = "(no tag)"
-)
+// noTag is the label of a block without a tag.
+const noTag = "(no tag)"
+
+// NoStack returns the label of a block without a stack: "(no stack)" if its allocation was recorded, such as those of
+// PyTorch's backward pass, where it records no Python stacks. Otherwise it returns "(before the recording)".
+func NoStack(recorded bool) string {
+	if recorded {
+		return "(no stack)"
+	}
+	return "(before the recording)"
+}
 
 // A View is the memory of a device at one moment.
 type View struct {
@@ -85,6 +90,19 @@ func (h *History) At(m Moment) *View {
 
 // ActiveAt reports whether the block is active after an event.
 func (b *Block) ActiveAt(event int) bool { return int(b.Start) <= event && event < int(b.End) }
+
+// FreedSoon returns the event by which the blocks of the view are gone that are freed soon: the first event after the
+// moment with at most nine tenths of the bytes, or the last event if there is none. A block is freed soon if its End is
+// at most that event.
+func (v *View) FreedSoon() (event int) {
+	last := len(v.history.active) - 1
+	for event = v.Moment.Event + 1; event < last; event++ {
+		if v.history.ActiveBytes(event) <= v.Bytes/10*9 {
+			return event
+		}
+	}
+	return last
+}
 
 // By groups the blocks by keys, ByLine if there are none. The largest holder is first. The bytes of all holders add up
 // to those of the view.
@@ -141,13 +159,10 @@ func (h *History) labeller(k Key) func(*Block) string {
 			label = h.stackLabel(k, b.Stack)
 			known[b.Stack] = label
 		}
-		switch {
-		case label != "":
-			return label
-		case !b.Recorded:
-			return older
+		if label == "" {
+			return NoStack(b.Recorded)
 		}
-		return noStack
+		return label
 	}
 }
 

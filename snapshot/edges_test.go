@@ -21,28 +21,6 @@ func recorded(events ...trace.Event) *trace.Trace {
 	return &trace.Trace{Streams: []uint64{0}, Pools: []mem.PoolID{{}}, Metadata: []string{""}, Events: events}
 }
 
-// An address more than 2^63 past a segment is not in it.
-func TestProfilePoolsOfFarAddresses(t *testing.T) {
-	s := &snapshot.Snapshot{
-		Segments: []snapshot.Segment{{Ptr: 0x1000, TotalSize: 0x1000, Pool: mem.PoolID{1, 2}}},
-		Traces:   []*trace.Trace{recorded(trace.Event{Ptr: 1<<63 + 0x3000, Size: 10, Action: mem.ActionAlloc})},
-	}
-	samples, _ := readProfile(t, s)
-	if len(samples) != 1 || samples[0].labels["pool"] != "default" {
-		t.Errorf("%+v", samples)
-	}
-}
-
-// A device whose events have no times does not make a profile last since 1970.
-func TestProfileDurationWithoutTimes(t *testing.T) {
-	timed := recorded(trace.Event{TimeUS: 100, Size: 1, Action: mem.ActionAlloc}, trace.Event{Ptr: 1, TimeUS: 150, Size: 1, Action: mem.ActionAlloc})
-	untimed := recorded(trace.Event{Size: 1, Action: mem.ActionAlloc})
-	untimed.Device = 1
-	if _, fields := readProfile(t, &snapshot.Snapshot{Traces: []*trace.Trace{timed, untimed}}); fields[9] != 100_000 || fields[10] != 50_000 {
-		t.Errorf("from %d ns, for %d ns", fields[9], fields[10])
-	}
-}
-
 // Files from before requested sizes were recorded: the counter of a trace that was cut at the front does not go below 0.
 func TestTimelineOfOldFiles(t *testing.T) {
 	s := &snapshot.Snapshot{

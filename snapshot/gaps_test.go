@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
 // An address that was reused while nothing was recorded is not attributed to its earlier owner.
-func TestProfileAfterAGap(t *testing.T) {
+func TestHoldersAfterAGap(t *testing.T) {
 	for _, stopped := range []bool{true, false} {
 		a, dev, r := record(t, trace.ContextAll)
 		weights := loadWeights(a, dev)
@@ -41,18 +43,24 @@ func TestProfileAfterAGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string][2]int64{} // MiB that were allocated, and that are allocated
-		samples, _ := readProfile(t, s)
-		for _, x := range samples {
+		h, err := holders.New(s, 0)
+		testkit.Must(t, err)
+		for i := range h.Blocks {
+			b := &h.Blocks[i]
 			function := "(no stack)"
-			if name := strings.Fields(x.stack[0])[0]; name != "(no" {
-				function = name[strings.LastIndexByte(name, '.')+1:]
+			if f, ok := h.Frames.Innermost(b.Stack); ok {
+				function = f.Name[strings.LastIndexByte(f.Name, '.')+1:]
 			}
 			was := got[function]
-			got[function] = [2]int64{was[0] + x.values[1]>>20, was[1] + x.values[3]>>20}
+			was[0] += b.Size >> 20
+			if int(b.End) == len(h.Trace.Events) {
+				was[1] += b.Size >> 20
+			}
+			got[function] = was
 		}
 		want := map[string][2]int64{"(no stack)": {62, 62}, "loadWeights": {50, 0}, "forwardPass": {21, 0}}
 		if !stopped {
-			want = map[string][2]int64{"(no stack)": {60, 60}, "loadWeights": {100, 50}, "forwardPass": {21, 0}}
+			want = map[string][2]int64{"(no stack)": {62, 60}, "loadWeights": {100, 50}, "forwardPass": {21, 0}}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("stopped %v: MiB by function: %v, want %v", stopped, got, want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -127,21 +128,26 @@ func TestOfIsReplayedExactly(t *testing.T) {
 		if len(site) == 0 || !strings.HasSuffix(again.Stacks.Frames[site[0]].Name, ".(*live).work") {
 			t.Errorf("the stack of a block has %d frames: %v", len(site), again.Stacks.Frames)
 		}
-		// A profile counts the blocks that are left under their stacks, in use and as allocated.
+		// The blocks that are left have stacks, those that were freed have none.
 		var stacked, plain [4]int64
-		samples, _ := readProfile(t, again)
-		for _, x := range samples {
+		h, err := holders.New(again, 0)
+		testkit.Must(t, err)
+		for i := range h.Blocks {
+			b := &h.Blocks[i]
 			to := &plain
-			if len(x.stack) > 1 {
+			if b.Stack != 0 {
 				to = &stacked
 			}
-			for i, n := range x.values {
-				to[i] += n
+			to[0]++
+			to[1] += b.Size
+			if int(b.Freed) == len(h.Trace.Events) {
+				to[2]++
+				to[3] += b.Size
 			}
 		}
 		if stacked[0] != stacked[2] || stacked[1] != stacked[3] || stacked[2] != stats["allocation.all.current"] || plain[2] != 0 ||
 			stacked[0]+plain[0] != int64(v.Allocs) {
-			t.Errorf("the profile has %d with stacks and %d without", stacked, plain)
+			t.Errorf("the history has %d with stacks and %d without", stacked, plain)
 		}
 	}
 }

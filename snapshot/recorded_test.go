@@ -14,6 +14,9 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/holders/export"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -172,9 +175,11 @@ func TestProfileOfARecorder(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "memory.pb.gz")
 		var b bytes.Buffer
-		if err := s.WriteProfile(&b); err != nil {
-			t.Fatal(err)
-		}
+		h, err := holders.New(s, 0)
+		testkit.Must(t, err)
+		end, err := h.Moment("end")
+		testkit.Must(t, err)
+		testkit.Must(t, export.WriteProfile(&b, h.At(end)))
 		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}

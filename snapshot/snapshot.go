@@ -12,8 +12,8 @@
 // be missing. Unknown keys and actions are counted in Snapshot.Skipped, kept as Extra and written again. Known parts
 // must be valid: a wrong type, a negative size or a block outside its segment is an *Error with its place.
 //
-// Of takes a snapshot of any allocator of Ashlar. ReportOOM writes one when memory runs out. WritePickle, WriteJSON,
-// WriteProfile and WriteTimeline write a snapshot for other tools.
+// Of takes a snapshot of any allocator of Ashlar. ReportOOM writes one when memory runs out. WritePickle, WriteJSON
+// and WriteTimeline write a snapshot for other tools; holders/export writes profiles, flame graphs and tables.
 //
 // Limits bound the cost of a hostile file, in memory in proportion to the size of the file. A Snapshot is plain data
 // without locks; functions may be called from several goroutines at once. Sizes are bytes; times are microseconds since
@@ -29,7 +29,7 @@ package snapshot
 // the file cannot multiply anything.
 //
 // Writing is one pass over the Snapshot, in the structure of PyTorch's dicts (write.go), to one of two sinks, pickle or
-// JSON; profiles and timelines are sums and events of their own.
+// JSON; timelines are events of their own.
 //
 // Parts that Skipped lists as dropped are not kept: bytes after the pickle, and unknown keys of parts that only Ashlar
 // writes (memory_stats, out_of_memory). Read does not check that the trace and the segments agree; Check checks the

@@ -24,7 +24,6 @@ var formats = []struct {
 }{
 	{"pickle", (*snapshot.Snapshot).WritePickle},
 	{"json", (*snapshot.Snapshot).WriteJSON},
-	{"pprof", (*snapshot.Snapshot).WriteProfile},
 	{"perfetto", (*snapshot.Snapshot).WriteTimeline},
 }
 

@@ -383,7 +383,7 @@ func TestWritingTakesLittleMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for j, f := range formats[:3] {
+		for j, f := range formats[:2] {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			if err := f.write(s, new(tally)); err != nil {
@@ -465,9 +465,6 @@ func FuzzWrite(f *testing.F) {
 		text.Reset()
 		if err := s.WriteTimeline(&text); err != nil || !json.Valid(text.Bytes()) {
 			t.Fatalf("no timeline: %v, %s", err, &text)
-		}
-		if err := s.WriteProfile(new(tally)); err != nil {
-			t.Fatal(err)
 		}
 		if d := difference(s, again); d != "" && utf8.ValidString(fmt.Sprint(meaning(s))) {
 			t.Fatalf("written otherwise: %s", d)

@@ -7,12 +7,15 @@ import (
 	"os"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/holders/export"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"golang.org/x/term"
 )
 
 type exportCmd struct {
-	To       string `required:"" enum:"pickle,json,pprof,perfetto" placeholder:"FORMAT" help:"pickle, json, pprof or perfetto."`
+	To string `required:"" enum:"pickle,json,pprof,perfetto" placeholder:"FORMAT" help:"pickle, json, pprof or perfetto."`
+	momentArgs
 	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
 	Snapshot string `arg:"" name:"trace" help:"A memory snapshot of PyTorch; - is standard input."`
@@ -26,7 +29,9 @@ func (*exportCmd) Help() string {
                keys that ashlar does not know are included
     json       the same dicts and lists as JSON, with stacks written out, so this may be large. An error if shared parts
                of the file, written out, take more than 64 MiB and 32 KiB for each entry, segment and block
-    pprof      for go tool pprof: bytes and blocks, in use and allocated, by stack, with the labels device, stream, pool, tag
+    pprof      for go tool pprof: bytes and blocks by stack, with the labels device, stream, pool, category and tag. In use
+               at the moment of --at, the peak if it is missing; allocated in all; and freed soon after the moment, that is
+               before the memory has fallen by a tenth. Stacks begin at your own innermost line; --frames all keeps all
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
 
 Examples:
@@ -34,15 +39,22 @@ Examples:
     ashlar export --to pickle -o plain.pickle run.pickle.zst
     ashlar export --to json run.pickle | jq '.segments | length'
     ashlar export --to pprof -o run.pb.gz run.pickle && go tool pprof -http : run.pb.gz
-    ashlar export --to perfetto -o run.json run.pickle`
+    ashlar export --to pprof --at oom -o run.pb.gz run.pickle && go tool pprof -top run.pb.gz
+    ashlar export --to perfetto -o run.json run.pickle
+
+` + momentHelp
 }
 
 // exporters write a snapshot in each format.
 var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
 	"pickle":   (*snapshot.Snapshot).WritePickle,
 	"json":     (*snapshot.Snapshot).WriteJSON,
-	"pprof":    (*snapshot.Snapshot).WriteProfile,
 	"perfetto": (*snapshot.Snapshot).WriteTimeline,
+}
+
+// momentExporters write the memory at a moment in each format.
+var momentExporters = map[string]func(io.Writer, ...*holders.View) error{
+	"pprof": export.WriteProfile,
 }
 
 // Run implements the command.
@@ -50,6 +62,9 @@ func (c *exportCmd) Run(s *streams) error {
 	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof") &&
 		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
+	}
+	if c.At != "" && momentExporters[c.To] == nil {
+		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {
@@ -72,6 +87,14 @@ func (c *exportCmd) Run(s *streams) error {
 		if len(lost) > 0 {
 			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
 		}
-		return out.write(func(w io.Writer) error { return exporters[c.To](in.snapshot, w) })
+		write := func(w io.Writer) error { return exporters[c.To](in.snapshot, w) }
+		if toMoment := momentExporters[c.To]; toMoment != nil {
+			views, err := c.views(in.snapshot, "peak")
+			if err != nil {
+				return err
+			}
+			write = func(w io.Writer) error { return toMoment(w, views...) }
+		}
+		return out.write(write)
 	})
 }

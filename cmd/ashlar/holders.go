@@ -8,7 +8,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
@@ -47,13 +46,10 @@ func (a *momentArgs) views(s *snapshot.Snapshot, usual string) (views []*holders
 		}
 		views = append(views, h.At(m))
 	}
-	switch {
-	case len(views) > 0:
+	if len(views) > 0 {
 		return views, nil
-	case missing != nil:
-		return nil, missing
 	}
-	return nil, verify.ErrNoHistory
+	return nil, missing
 }
 
 // holdersWidth is the maximum width of tables of holders in columns, which may be pasted into messages.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 type infoCmd struct {
@@ -55,6 +56,9 @@ func (c *infoCmd) Run(s *streams) error {
 		if c.At != "" || len(c.By) > 0 {
 			views, err := c.views(in.snapshot, "peak")
 			p.end()
+			if err == nil && len(views) == 0 {
+				err = verify.ErrNoHistory
+			}
 			if err != nil {
 				return err
 			}

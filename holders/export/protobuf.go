@@ -1,4 +1,4 @@
-package snapshot
+package export
 
 import "encoding/binary"
 

@@ -1,19 +1,16 @@
-package snapshot
+package export
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A profile is a message Profile under construction: https://github.com/google/pprof/blob/main/proto/profile.proto.
 type profile struct {
-	stacks    *trace.Stacks
 	strings   map[string]int64
 	table     []string // the strings by number
 	functions map[[2]string]int64
@@ -34,8 +31,8 @@ func (p *profile) string(s string) int64 {
 // Field numbers of the messages of a profile.
 const (
 	profileSampleType, profileSample, profileMapping, profileLocation, profileFunction, profileString = 1, 2, 3, 4, 5, 6
-	profileTime, profileDuration, profilePeriodType, profilePeriod, profileDefaultType                = 9, 10, 11, 12,
-		14
+	profileTime, profileDuration, profilePeriodType, profilePeriod                                    = 9, 10, 11, 12
+	profileComment, profileDefaultType                                                                = 13, 14
 
 	valueTypeType, valueTypeUnit                              = 1, 2
 	sampleLocation, sampleValue, sampleLabel                  = 1, 2, 3
@@ -47,27 +44,18 @@ const (
 	functionID, functionName, functionFilename                = 1, 2, 4
 )
 
-// encodeProfile returns the profile. Samples are sorted by key, so the result is deterministic.
-func encodeProfile(all usages, s *Snapshot) []byte {
-	p := &profile{
-		stacks: s.Stacks, strings: map[string]int64{}, functions: map[[2]string]int64{},
-		locations: map[trace.Frame]int64{},
-	}
+// newProfile returns a profile without samples.
+func newProfile() *profile {
+	p := &profile{strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[trace.Frame]int64{}}
 	p.string("") // must be the first
 	for _, t := range sampleTypes {
 		p.out.embed(profileSampleType, p.valueType(t))
 	}
-	keys := slices.SortedFunc(maps.Keys(all), func(a, b usageKey) int {
-		return cmp.Or(
-			cmp.Compare(a.device, b.device), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream),
-			comparePools(a.pool, b.pool), strings.Compare(a.tag, b.tag),
-		)
-	})
-	for _, k := range keys {
-		if u := all[k]; *u != (usage{}) {
-			p.sample(&k, u)
-		}
-	}
+	return p
+}
+
+// encode completes the profile and returns it.
+func (p *profile) encode(views []*holders.View) []byte {
 	var mapping message
 	mapping.number(mappingID, 1)
 	mapping.number(mappingFilename, p.string("device memory"))
@@ -75,16 +63,37 @@ func encodeProfile(all usages, s *Snapshot) []byte {
 		mapping.number(has, 1)
 	}
 	p.out.embed(profileMapping, mapping)
-	first, last := s.span()
+	first, last := span(views)
 	p.out.number(profileTime, first*1000)
 	p.out.number(profileDuration, (last-first)*1000)
 	p.out.embed(profilePeriodType, p.valueType([2]string{"space", "bytes"}))
 	p.out.number(profilePeriod, 1)
+	for _, v := range views {
+		p.out.number(profileComment, p.string(fmt.Sprintf("device %d at %v", v.Device(), v.Moment)))
+	}
 	p.out.number(profileDefaultType, p.string("inuse_space"))
 	for _, s := range p.table {
 		p.out.text(profileString, s)
 	}
 	return p.out
+}
+
+// span returns the earliest and the latest time of all events with a time, in microseconds, or zeros.
+func span(views []*holders.View) (first, last int64) {
+	for _, v := range views {
+		events := v.History().Trace.Events
+		for i := range events {
+			us := events[i].TimeUS
+			if us == 0 {
+				continue
+			}
+			if first == 0 || us < first {
+				first = us
+			}
+			last = max(last, us)
+		}
+	}
+	return first, last
 }
 
 func (p *profile) valueType(t [2]string) message {
@@ -94,13 +103,13 @@ func (p *profile) valueType(t [2]string) message {
 	return m
 }
 
-func (p *profile) sample(k *usageKey, u *usage) {
+func (p *profile) sample(h *holders.History, k *usageKey, u *usage) {
 	var at []int64
-	for _, n := range p.stacks.At(k.stack) {
-		at = append(at, p.location(p.stacks.Frames[n]))
+	for _, f := range h.Frames.Outward(k.stack) {
+		at = append(at, p.location(f))
 	}
 	if len(at) == 0 {
-		at = []int64{p.location(trace.Frame{Name: "(no stack)"})}
+		at = []int64{p.location(trace.Frame{Name: holders.NoStack(k.recorded)})}
 	}
 	pool := "default"
 	if k.pool != (mem.PoolID{}) {
@@ -108,9 +117,13 @@ func (p *profile) sample(k *usageKey, u *usage) {
 	}
 	var m message
 	m.numbers(sampleLocation, at...)
-	m.numbers(sampleValue, u.allocObjects, u.allocBytes, u.inUseObjects, u.inUseBytes)
+	m.numbers(sampleValue, u.allocObjects, u.allocBytes, u.inUseObjects, u.inUseBytes, u.soonObjects, u.soonBytes)
 	for _, l := range [][2]string{
-		{"device", fmt.Sprint(k.device)}, {"stream", fmt.Sprintf("%#x", k.stream)}, {"pool", pool}, {"tag", k.tag},
+		{"device", fmt.Sprint(k.device)},
+		{"stream", fmt.Sprintf("%#x", k.stream)},
+		{"pool", pool},
+		{"category", k.category.String()},
+		{"tag", k.tag},
 	} {
 		if l[1] == "" {
 			continue
