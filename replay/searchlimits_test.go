@@ -75,3 +75,21 @@ func TestWorkParts(t *testing.T) {
 		t.Errorf("the later times are %v of %v", rest, whole.Later.Recorded)
 	}
 }
+
+// A search with a coarse resolution finds a limit that completes, and a smaller one by the resolution does not.
+func TestSearchLimitsWithinAResolution(t *testing.T) {
+	const resolution = 256 << 20
+	w := works(t, "unet")[0]
+	opts := replay.LimitOptions{Resolution: resolution}
+	found, err := replay.SearchLimits([]replay.LimitSearch{{Work: w, Spec: "caching:"}}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, err := replay.SmallestLimit(w, "caching:", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := found[0].Limit; limit < least || limit >= least+resolution || !found[0].Smallest.Completed() {
+		t.Errorf("a limit of %d bytes, the smallest is %d", limit, least)
+	}
+}

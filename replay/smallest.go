@@ -40,6 +40,10 @@ type LimitSearch struct {
 type LimitOptions struct {
 	Capacity int64              // of the device, in bytes; 0 means that of the script, or else an H200's
 	Progress func(done float64) // called by one goroutine at a time with the completed part, from 0 to 1; may be nil
+
+	// Resolution is the largest distance, in bytes, between a limit that is found and a smaller one under which the work
+	// does not complete. 1 MiB or less means 1 MiB. A search with a larger one needs fewer runs.
+	Resolution int64
 }
 
 // A FoundLimit is the result of a LimitSearch.
@@ -64,7 +68,9 @@ func SearchLimits(searches []LimitSearch, opts LimitOptions) ([]FoundLimit, erro
 		if err != nil {
 			return err
 		}
-		search := limitSearch{work: w, spec: &s, capacity: capacity, accept: searches[i].Accept, meter: m}
+		search := limitSearch{
+			work: w, spec: &s, capacity: capacity, accept: searches[i].Accept, meter: m, resolution: opts.Resolution,
+		}
 		found[i], err = search.do()
 		return err
 	})
@@ -94,6 +100,8 @@ type limitSearch struct {
 	accept   func(*Row) bool // may be nil
 	meter    *meter
 	runs     int
+
+	resolution int64 // bytes
 }
 
 func (l *limitSearch) run(limit int64) (Row, error) {
@@ -154,7 +162,7 @@ func (l *limitSearch) do() (found FoundLimit, err error) {
 		}
 		low, high = high, high+max(high/8, 1)
 	}
-	for low+1 < high {
+	for low+max(1, l.resolution/limitStep) < high {
 		mid := low + (high-low)/2
 		ok, err := l.try(mid*limitStep, &found)
 		if err != nil {
