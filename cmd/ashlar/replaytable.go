@@ -81,7 +81,7 @@ func writeComparison(p *page, in *input, c *replay.Comparison, device string, se
 		t.rows = append(t.rows, cells[:columns])
 	}
 	t.write(p)
-	sentences := explain(c)
+	sentences := replaySentences(c)
 	if len(sentences) > 0 {
 		fmt.Fprintln(p)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// explain returns sentences about the memory of the recorded run and about the savings of the best row.
-func explain(c *replay.Comparison) []string {
+// replaySentences returns sentences about the memory of the recorded run and about the savings of the best row.
+func replaySentences(c *replay.Comparison) []string {
 	out := where(c)
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	r := c.RecordedRow()
