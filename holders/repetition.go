@@ -37,7 +37,7 @@ type repetition struct {
 // repetitions returns the steps that the requests show.
 func (h *History) repetitions() (s Steps) {
 	r := newRepetition(h)
-	s.Source = "the repetition of the requests"
+	s.Source, s.Inferred = "the repetition of the requests", true
 	valleys := r.valleys(r.markers())
 	for n, i := range valleys {
 		step := Step{Number: n + 1, First: int(r.blocks[i].Start), Last: len(h.Trace.Events) - 1}
