@@ -1,0 +1,226 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ashlar-go/ashlar/holders"
+)
+
+// columns is the width of a line of Report.Answer.
+const columns = 80
+
+// answer sets Report.Answer.
+func (x *explainer) answer() {
+	for _, line := range []string{x.what(), x.who(), x.remedy()} {
+		if line != "" {
+			x.r.Answer = append(x.r.Answer, line)
+		}
+	}
+}
+
+// what says what happened.
+func (x *explainer) what() string {
+	r, b, l := x.r, &x.r.Barrier, x.r.Layout
+	if l == nil {
+		l = &Layout{}
+	}
+	limit := x.limitReached()
+	switch r.Verdicts[0].Cause {
+	case Limit:
+		return fmt.Sprintf("%s; the GPU had %s free.", limit, FormatSize(b.Free))
+	case TooMuch:
+		return fmt.Sprintf("The run needs more than the GPU has: %s, of %s that it could have.", FormatSize(b.Required),
+			FormatSize(b.Reachable))
+	case OtherProcesses:
+		if b.Memory > 0 {
+			return fmt.Sprintf("Other processes, or other libraries, hold %s of the GPU's %s.", FormatSize(b.Others),
+				FormatSize(b.Memory))
+		}
+		return fmt.Sprintf("Other processes hold memory of the GPU: this one could have %s.", FormatSize(b.Reachable))
+	case Fragmentation:
+		return fmt.Sprintf("Fragmentation: %s was free, the largest hole %s, the request %s.", FormatSize(x.free()),
+			FormatSize(l.LargestHole), FormatSize(r.Failure.Size))
+	case PrivatePools:
+		return fmt.Sprintf("Private pools keep %s free that a request of %s could not use.", FormatSize(l.FreePools),
+			FormatSize(r.Failure.Size))
+	case Cached:
+		return fmt.Sprintf("Other streams cache %s that a request of %s could not use.", FormatSize(l.FreeStreams),
+			FormatSize(r.Failure.Size))
+	case Setting:
+		if r.Failure != nil {
+			return short("The setting ", x.harmful.dropped, " made a request of "+FormatSize(r.Failure.Size)+" fail.")
+		}
+		return short("The setting ", x.harmful.dropped, " costs memory: the run reserved "+FormatSize(r.ReservedPeak)+".")
+	case Leak:
+		return short(fmt.Sprintf("Live memory grows by %s each step: ", FormatSize(r.Growth.PerStep)),
+			r.Growth.Lines[0].Label, ".")
+	}
+	return fmt.Sprintf("Nothing failed: at most %s was in use at a time, of %s reserved.", FormatSize(r.RequestedPeak),
+		FormatSize(r.ReservedPeak))
+}
+
+// limitReached says which limit was reached.
+func (x *explainer) limitReached() string {
+	b := &x.r.Barrier
+	if b.Known {
+		return fmt.Sprintf("Your limit of %s was reached", FormatSize(b.AtLeast))
+	}
+	return fmt.Sprintf("Your limit of %s was reached", between(b.AtLeast, b.Below))
+}
+
+// who says who holds the most memory at the moment.
+func (x *explainer) who() string {
+	r := x.r
+	if len(r.Holders) == 0 {
+		return ""
+	}
+	of := "At " + r.View.Moment.Name + ", "
+	share := func(bytes int64) string {
+		percent := fmt.Sprintf("%.0f %%", 100*float64(bytes)/float64(max(r.View.Moment.Bytes, 1)))
+		if r.View.Moment.Name == "the peak" {
+			return percent + " of the peak"
+		}
+		return of + percent
+	}
+	top := &r.Holders[0]
+	line, category := top.Values[0], top.Values[1]
+	known := category != holders.Unknown.String()
+	switch stacks := x.h.Trace.Stacks.Len() > 0; {
+	case known && stacks:
+		return short(share(top.Bytes)+" is "+category+" of ", line, ".")
+	case known:
+		return share(top.Bytes) + " is " + category + "."
+	case stacks:
+		return short(share(top.Bytes)+" was allocated by ", line, ".")
+	}
+	return "The recording has no stacks, so the lines that hold the memory are unknown."
+}
+
+// remedy says what to do.
+func (x *explainer) remedy() string {
+	r, b := x.r, &x.r.Barrier
+	best := r.best()
+	switch r.Verdicts[0].Cause {
+	case None:
+		if best != nil {
+			return fits(best, "This run needs at least "+FormatSize(r.Needed[0].Bytes)+", and with ", ".")
+		}
+		return "No other setting that was replayed needs notably less."
+	case Leak:
+		without := x.withoutGrowth(x.w.Program).LowerBound()
+		return fmt.Sprintf("If a step freed the blocks of the one before, at most %s would be in use.", FormatSize(without))
+	case TooMuch:
+		return "No setting helps: the live memory must shrink by " + FormatSize(b.Required-b.Reachable) + " or more."
+	case OtherProcesses:
+		return fmt.Sprintf("Stop them (nvidia-smi lists them), or use less: this run needs %s.", FormatSize(x.least()))
+	case Setting:
+		return x.withoutHarm()
+	case PrivatePools:
+		if x.onePool {
+			return "If all private pools were one (graphs can share a pool), this run would fit."
+		}
+		return "Without private pools the run fits: free them, or do less in them."
+	case Cached:
+		if best == nil || best.Bytes > b.AtLeast {
+			return "If all of this ran on one stream, the run would fit."
+		}
+	}
+	switch {
+	case best != nil && best.Bytes <= b.AtLeast:
+		return fits(best, "With ", " and fits.")
+	case best != nil && best.Bytes < b.Below:
+		return fits(best, "With ", "; the limit may allow it.")
+	case best != nil:
+		return fits(best, "With ", "; as recorded, "+FormatSize(r.Needed[0].Bytes)+".")
+	case r.Needed[0].Bytes > 0:
+		return fmt.Sprintf("The request needs a limit of %s or more; no setting that was tried helps.",
+			FormatSize(r.Needed[0].Bytes))
+	}
+	return "No setting that was replayed helps: the live memory must shrink."
+}
+
+// fits says what a setting needs.
+func fits(n *Need, before, after string) string {
+	needs := " this run needs "
+	if !strings.HasPrefix(before, "With") {
+		needs = " "
+	}
+	return short(before, n.Name(), needs+FormatSize(n.Bytes)+after)
+}
+
+// withoutHarm says what the run needs without the harmful setting.
+func (x *explainer) withoutHarm() string {
+	n := x.r.need(x.harmful.spec)
+	switch {
+	case x.r.Failure == nil:
+		return fmt.Sprintf("Without it the run reserves %s.", FormatSize(x.harmful.reserved))
+	case n == nil:
+		return ""
+	case n.Bytes <= x.r.Barrier.AtLeast:
+		return fmt.Sprintf("Without it this run needs %s and fits.", FormatSize(n.Bytes))
+	}
+	return fmt.Sprintf("Without it this run needs %s.", FormatSize(n.Bytes))
+}
+
+// least returns the least that the run needs with any setting.
+func (x *explainer) least() int64 {
+	least := x.w.Program.LowerBound()
+	found := int64(0)
+	for _, n := range x.r.Needed {
+		if n.Bytes > 0 && (found == 0 || n.Bytes < found) {
+			found = n.Bytes
+		}
+	}
+	return max(least, found)
+}
+
+// short joins texts, of which the one in the middle is cut at its beginning if the line would be longer than columns.
+func short(before, middle, after string) string {
+	room := max(columns-utf8.RuneCountInString(before+after), 8)
+	if runes := []rune(middle); len(runes) > room {
+		middle = "..." + string(runes[len(runes)-room+3:])
+	}
+	return before + middle + after
+}
+
+var units = []struct {
+	name  string
+	bytes int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// FormatSize writes a number of bytes with three digits: 17.9 GiB.
+func FormatSize(n int64) string {
+	for _, u := range units {
+		if n >= u.bytes {
+			return digits(float64(n)/float64(u.bytes)) + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// between writes a range of sizes: 18.0 to 18.9 GiB.
+func between(low, high int64) string {
+	for _, u := range units {
+		if low >= u.bytes {
+			a, b := digits(float64(low)/float64(u.bytes)), digits(float64(high)/float64(u.bytes))
+			if a == b {
+				return "about " + a + " " + u.name
+			}
+			return a + " to " + b + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d to %d bytes", low, high)
+}
+
+// digits writes a number with three digits, or more if it has more before the point.
+func digits(x float64) string {
+	switch {
+	case x >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
