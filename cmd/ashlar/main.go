@@ -1,7 +1,8 @@
-// Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), compares how other settings and
-// allocators would have fared, with the minimum memory each needs (replay), checks that Ashlar's caching allocator does
-// exactly what PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory
-// (pack, plan), lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
+// Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), says why a program ran out of
+// memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
+// (replay), checks that Ashlar's caching allocator does exactly what PyTorch's did (verify), and converts snapshots for
+// other tools (export). It packs and plans memory (pack, plan), lists tensors in files (tensors), and lists, diagnoses
+// and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -75,6 +76,7 @@ An output (-o FILE) never replaces the input, and another file only with --force
 // commands is the command line.
 type commands struct {
 	Info       infoCmd       `cmd:"" help:"Describe a trace."`
+	Explain    explainCmd    `cmd:"" help:"Say why a program ran out of memory, who held it, and what to change."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
