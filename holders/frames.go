@@ -86,12 +86,11 @@ func (x *Frames) Fold(f Folding) {
 	}
 }
 
-// Shown returns the frames of a stack that are not folded, as indices into trace.Stacks.Frames, innermost first.
-func (x *Frames) Shown(id trace.StackID) []uint32 {
-	var out []uint32
+// Shown returns the frames of a stack that are not folded, innermost first.
+func (x *Frames) Shown(id trace.StackID) (out []trace.Frame) {
 	for _, n := range x.stacks.At(id) {
 		if x.kinds[n] >= x.least[id] {
-			out = append(out, n)
+			out = append(out, x.stacks.Frames[n])
 		}
 	}
 	return out

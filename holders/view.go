@@ -179,8 +179,8 @@ func (h *History) stackLabel(k Key, id trace.StackID) string {
 		return h.Frames.path(f.Filename) + " " + f.Name
 	case ByStack:
 		var lines []string
-		for _, n := range h.Frames.Shown(id) {
-			lines = append(lines, h.Frames.Label(h.Frames.stacks.Frames[n]))
+		for _, f := range h.Frames.Shown(id) {
+			lines = append(lines, h.Frames.Label(f))
 		}
 		return strings.Join(lines, " ← ")
 	}

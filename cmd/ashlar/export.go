@@ -14,7 +14,7 @@ import (
 )
 
 type exportCmd struct {
-	To string `required:"" enum:"pickle,json,pprof,perfetto" placeholder:"FORMAT" help:"pickle, json, pprof or perfetto."`
+	To string `required:"" enum:"pickle,json,pprof,perfetto,flamegraph" placeholder:"FORMAT" help:"pickle, json, pprof, perfetto or flamegraph."`
 	momentArgs
 	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
@@ -32,6 +32,8 @@ func (*exportCmd) Help() string {
     pprof      for go tool pprof: bytes and blocks by stack, with the labels device, stream, pool, category and tag. In use
                at the moment of --at, the peak if it is missing; allocated in all; and freed soon after the moment, that is
                before the memory has fallen by a tenth. Stacks begin at your own innermost line; --frames all keeps all
+    flamegraph a picture for any browser (SVG): the memory in use at the moment of --at, the peak if it is missing, by stack;
+               frames that --frames leaves out are not shown
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
 
 Examples:
@@ -40,6 +42,7 @@ Examples:
     ashlar export --to json run.pickle | jq '.segments | length'
     ashlar export --to pprof -o run.pb.gz run.pickle && go tool pprof -http : run.pb.gz
     ashlar export --to pprof --at oom -o run.pb.gz run.pickle && go tool pprof -top run.pb.gz
+    ashlar export --to flamegraph --at oom -o oom.svg run.pickle
     ashlar export --to perfetto -o run.json run.pickle
 
 ` + momentHelp
@@ -54,7 +57,8 @@ var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
 
 // momentExporters write the memory at a moment in each format.
 var momentExporters = map[string]func(io.Writer, ...*holders.View) error{
-	"pprof": export.WriteProfile,
+	"pprof":      export.WriteProfile,
+	"flamegraph": export.WriteFlameGraph,
 }
 
 // Run implements the command.
@@ -64,7 +68,7 @@ func (c *exportCmd) Run(s *streams) error {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
 	}
 	if c.At != "" && momentExporters[c.To] == nil {
-		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof", c.To)}
+		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof or flamegraph", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {
