@@ -30,9 +30,12 @@ type LimitSearch struct {
 	Work *Work
 	Spec string // see ParseSpec
 
+	// Limit, if not 0, is a limit in bytes under which the work is run, too.
+	Limit int64
+
 	// Accept, if not nil, is a further condition on a run that completed, such as a bound of the driver's time. Under a
-	// limit that is too low for it, Row.Completed is true and Accept returns false. It is called by one goroutine at a
-	// time for each search.
+	// limit that is too low for it, Row.Completed is true and Accept returns false. For each search it is called by one
+	// goroutine at a time, first for the run without a limit.
 	Accept func(*Row) bool
 }
 
@@ -51,6 +54,7 @@ type FoundLimit struct {
 	Limit    int64 // bytes, a multiple of 1 MiB; -1 if no run completed and was accepted: see SmallestLimit
 	Smallest Row   // the run under Limit; zero if there is none
 	Free     Row   // the run without a limit
+	Limited  Row   // the run under LimitSearch.Limit; equal to Free if that is 0
 }
 
 // SearchLimits does several searches in parallel, each as SmallestLimit does, on simulated devices. It returns their
@@ -71,7 +75,13 @@ func SearchLimits(searches []LimitSearch, opts LimitOptions) ([]FoundLimit, erro
 		search := limitSearch{
 			work: w, spec: &s, capacity: capacity, accept: searches[i].Accept, meter: m, resolution: opts.Resolution,
 		}
-		found[i], err = search.do()
+		if found[i], err = search.do(); err != nil {
+			return err
+		}
+		found[i].Limited = found[i].Free
+		if limit := searches[i].Limit; limit > 0 {
+			found[i].Limited, err = search.run(limit)
+		}
 		return err
 	})
 	return found, err
