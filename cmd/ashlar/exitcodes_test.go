@@ -46,6 +46,7 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 		{exitInput, "no/such: no such file or directory", [][]string{
 			{"info", "no/such"},
 			{"replay", "no/such"},
+			{"tune", "no/such"},
 			{"verify", "no/such"},
 			{"export", "--to", "json", "no/such"},
 			{"tensors", "no/such"},
@@ -59,6 +60,7 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 		{exitInput, plan + ": ", [][]string{
 			{"info", plan},
 			{"replay", plan},
+			{"tune", plan},
 			{"verify", plan},
 			{"export", "--to", "json", plan},
 			{"tensors", plan},
@@ -78,6 +80,8 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 		}},
 		{exitNoRoom, "", [][]string{
 			{"replay", "--limit", "32MiB", script},
+			{"tune", "--limit", "32MiB", script},
+			{"tune", "--json", "--capacity", "32MiB", script},
 			{"replay", "--json", "--capacity", "32MiB", "-a", "direct", script},
 			{"replay", "--markdown", "--limit", "32MiB", script, "testdata/compaction.script"},
 			{"replay", "--device", "host", "--capacity", "32MiB", script},

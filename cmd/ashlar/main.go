@@ -1,8 +1,8 @@
 // Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), says why a program ran out of
 // memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
-// (replay), checks that Ashlar's caching allocator does exactly what PyTorch's did (verify), and converts snapshots for
-// other tools (export). It packs and plans memory (pack, plan), lists tensors in files (tensors), and lists, diagnoses
-// and measures devices (devices, doctor, bench).
+// (replay), searches for the settings that need the least (tune), checks that Ashlar's caching allocator does exactly
+// what PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory (pack, plan),
+// lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -30,7 +30,7 @@ const (
 	exitDiffers = 1 // verify: something differs; doctor: a driver that was named cannot work
 	exitUsage   = 2
 	exitInput   = 3 // a file or a device cannot be used, or the output cannot be written
-	exitNoRoom  = 4 // a device has too little memory; replay: no row completes
+	exitNoRoom  = 4 // a device has too little memory; replay: no row completes; tune: no setting is enough
 )
 
 // exitCode is the code of an error.
@@ -68,7 +68,7 @@ Exit codes of all commands; with several files, the highest:
     1          verify found a difference, or doctor found a driver that cannot work
     2          wrong usage, or an output that would replace a file
     3          a file or a device cannot be used, or the output cannot be written
-    4          out of memory: no row of a replay completed, or a device has too little memory
+    4          out of memory: no row of a replay completed, no setting is enough, or a device has too little memory
     130, 143   ended by SIGINT or SIGTERM: 128 and the signal's number
 
 An output (-o FILE) never replaces the input, and another file only with --force. It is written completely or not at all.`
@@ -78,6 +78,7 @@ type commands struct {
 	Info       infoCmd       `cmd:"" help:"Describe a trace."`
 	Explain    explainCmd    `cmd:"" help:"Say why a program ran out of memory, who held it, and what to change."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
+	Tune       tuneCmd       `cmd:"" help:"Search the allocator settings with which traces need the least memory."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`

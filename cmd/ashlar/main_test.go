@@ -224,7 +224,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"differs", "", []string{"verify", "--settings", "expandable_segments:True", sample("streams")}, exitDiffers, ""},
 		{"no row completes", "", []string{"replay", "--limit", "256MiB", sample("streams")}, exitNoRoom, ""},
 
-		{"no such command", "", []string{"tune"}, exitUsage, "tune"},
+		{"no such command", "", []string{"compare"}, exitUsage, "compare"},
 		{"no trace", "", []string{"replay"}, exitUsage, "<trace>"},
 		{"no such flag", "", []string{"info", "--limit", "1k", "x"}, exitUsage, "--limit"},
 		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},

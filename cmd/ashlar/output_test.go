@@ -68,6 +68,8 @@ func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
 	for _, args := range [][]string{
 		{"replay", path},
 		{"replay", "--json", path},
+		{"tune", "--tries", "1", path},
+		{"tune", "--tries", "1", "--json", path},
 		{"info", path},
 		{"info", "--json", path},
 		{"verify", path},

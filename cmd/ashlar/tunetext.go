@@ -1,0 +1,436 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/tune"
+)
+
+const (
+	tuneWidth = 80 // columns of the output of tune
+	maxListed = 5  // other settings in it without --all
+)
+
+// write writes the answer, then the figures of the recordings, the checks, and other settings.
+func (t *tuning) write(p *page, all bool) {
+	p.width = min(p.width, tuneWidth)
+	p.paragraph("", t.answer())
+	if t.Helps() {
+		fmt.Fprintf(p, "\n    %s\n", clean(t.line(), 10*maxWord))
+	}
+	fmt.Fprintln(p)
+	if len(t.Works) == 1 {
+		t.writeRecording(p)
+	} else {
+		t.writeRecordings(p)
+	}
+	if remarks := t.remarks(); len(remarks) > 0 {
+		fmt.Fprintln(p)
+		for _, sentence := range remarks {
+			p.paragraph("", sentence)
+		}
+	}
+	t.writeLimit(p)
+	t.writeChecks(p)
+	t.writeTried(p, all)
+	for i, w := range t.Works {
+		for _, note := range w.Notes {
+			p.paragraph("Note: ", t.about(i)+note)
+		}
+	}
+}
+
+// about is the beginning of a note about a recording.
+func (t *tuning) about(work int) string {
+	if len(t.Works) == 1 {
+		return ""
+	}
+	return t.names[work] + ": "
+}
+
+// enough reports whether a setting is enough for a recording: it completes within the budget, and within its limit.
+func enough(n *tune.Need) bool { return n.Bytes >= 0 && n.Fits }
+
+// answer is the first sentences: that a setting helps, or that none does and why.
+func (t *tuning) answer() string {
+	lead := ""
+	var failing, saved []int // recordings that no setting is enough for, and those that the best setting alone is for
+	for i := range t.Works {
+		if best := enough(&t.Best.Needs[i]); !best {
+			failing = append(failing, i)
+		} else if !enough(&t.Recorded.Needs[i]) {
+			saved = append(saved, i)
+		}
+	}
+	switch {
+	case len(failing) == len(t.Works) && len(failing) == 1:
+		lead = t.whyNotEnough(0) + " "
+	case len(failing) == len(t.Works):
+		lead = "No setting is enough for any of the recordings. "
+	case len(failing) > 0:
+		lead = fmt.Sprintf("No setting is enough for %d of the %s. ", len(failing), plural(len(t.Works), "recording"))
+	}
+	best := "This setting"
+	if n := len(t.Tried); n > 1 {
+		best += ", the best of " + count(n) + ","
+	}
+	now, then := t.Recorded.Needs[0].Bytes, t.Best.Needs[0].Bytes
+	switch {
+	case !t.Helps():
+		return lead + t.whyNothingHelps(len(failing) > 0)
+	case len(saved) == 1:
+		return fmt.Sprintf("%s%s is enough for %s. The recorded settings are not:", lead, best, t.names[saved[0]])
+	case len(saved) > 1:
+		return fmt.Sprintf("%s%s is enough for %s for which the recorded settings are not:", lead, best,
+			plural(len(saved), "recording"))
+	case len(t.Works) == 1:
+		return fmt.Sprintf("%s%s needs %s (%s) less memory than the recorded settings:", lead, best,
+			bytesize.Format(now-then), fraction(t.Saving(t.Best)))
+	}
+	return fmt.Sprintf("%s%s needs %s less memory than the recorded settings, averaged over %s:", lead, best,
+		fraction(t.Saving(t.Best)), plural(len(t.Works), "recording"))
+}
+
+// mostlyLive is the part of the needed memory that is live at the peak from which on that is why nothing helps.
+const mostlyLive = 0.98
+
+// whyNothingHelps says why no setting is better than the recorded ones, which fail if they are not enough.
+func (t *tuning) whyNothingHelps(fail bool) string {
+	nothing := fmt.Sprintf("Nothing helps: none of %s is better than the recorded ones.", plural(len(t.Tried), "setting"))
+	if fail {
+		return nothing
+	}
+	part, of := 1.0, "" // the smallest part of a recording's memory that is live
+	for i, w := range t.Works {
+		live, need := w.Program.LowerBound(), t.Recorded.Needs[i].Bytes
+		part = min(part, float64(live)/float64(max(need, 1)))
+		of = fmt.Sprintf("%s (%s) of the %s that the recorded settings need is live at once.", bytesize.Format(live),
+			fraction(math.Floor(1000*part)/1000), bytesize.Format(need))
+	}
+	if len(t.Works) > 1 {
+		of = fmt.Sprintf("At least %s of what the recorded settings need for each recording is live at once.",
+			fraction(math.Floor(1000*part)/1000))
+	}
+	if part >= mostlyLive {
+		return "Nothing helps: the live memory is the peak. " + of
+	}
+	for _, trial := range t.Tried {
+		if s := t.Saving(trial); s > 0 && t.flaw(trial) == "" {
+			of += fmt.Sprintf(" The closest setting, %s, saves %s.", settingsName(t.settings(trial)), fraction(s))
+			break
+		}
+	}
+	return nothing + " " + of
+}
+
+// settingsName is the name of settings in sentences and tables.
+func settingsName(settings string) string {
+	if settings == "" {
+		return "PyTorch's defaults"
+	}
+	return settings
+}
+
+// fraction writes a part of 1 as a percentage.
+func fraction(part float64) string {
+	const whole = 1_000_000
+	text := percent(int64(math.Round(whole*math.Abs(part))), whole)
+	if part < 0 && text != "0 %" {
+		return "-" + text
+	}
+	return text
+}
+
+// needed is the memory that a setting needs for a recording.
+func needed(n *tune.Need) string {
+	switch {
+	case n.OverBudget():
+		return "over budget"
+	case n.Bytes < 0:
+		return "too much"
+	}
+	return bytesize.Format(n.Bytes)
+}
+
+// writeRecording writes the figures of the only recording, with the recorded and the best settings.
+func (t *tuning) writeRecording(p *page) {
+	bound := bytesize.Format(t.Works[0].Program.LowerBound())
+	with := []*tune.Need{&t.Recorded.Needs[0]}
+	tab := table{marked: -1, header: []string{t.names[0], "recorded\nsettings"}}
+	if t.Helps() {
+		with = append(with, &t.Best.Needs[0])
+		tab.header = append(tab.header, "this\nsetting")
+	}
+	row := func(name string, cell func(n *tune.Need) string) {
+		cells := []string{name}
+		for _, n := range with {
+			cells = append(cells, cell(n))
+		}
+		tab.rows = append(tab.rows, cells)
+	}
+	later := func(r *replay.Row) string {
+		switch {
+		case r.Later == nil || !r.Completed():
+			return "-"
+		case r.Later.Share() < 0:
+			return duration(r.Later.DriverTime)
+		}
+		return smallPercent(r.Later.Share())
+	}
+	timed := "their part of the time, after a third"
+	if with[0].Free.Later != nil && with[0].Free.Later.Share() < 0 {
+		timed = "their time, after a third"
+	}
+	row("live memory at the peak", func(*tune.Need) string { return bound })
+	row("needed memory", needed)
+	row("driver calls with this memory", func(n *tune.Need) string { return calls(&n.Smallest) })
+	row("  "+timed, func(n *tune.Need) string { return later(&n.Smallest) })
+	row("reserved memory without a limit", func(n *tune.Need) string {
+		if !n.Free.Completed() {
+			return "too much"
+		}
+		return bytesize.Format(n.Free.ReservedPeak)
+	})
+	row("driver calls without a limit", func(n *tune.Need) string { return calls(&n.Free) })
+	row("  "+timed, func(n *tune.Need) string { return later(&n.Free) })
+	tab.write(p)
+}
+
+// calls is the number of driver calls of a run.
+func calls(r *replay.Row) string {
+	if !r.Completed() || r.Allocator == "" {
+		return "-" // it ran out of memory, or there is none
+	}
+	return count(r.DriverCalls)
+}
+
+// writeRecordings writes the figures of several recordings.
+func (t *tuning) writeRecordings(p *page) {
+	tab := table{
+		marked: -1, optional: []int{5, 6},
+		header: []string{
+			"recording", " live at\n the peak", " needed as\n recorded", " needed with\n this setting", " saved",
+			" calls as\n recorded", " calls with\n this setting",
+		},
+	}
+	if !t.Helps() {
+		tab.header, tab.optional = []string{tab.header[0], tab.header[1], tab.header[2], tab.header[5]}, nil
+	}
+	for i, w := range t.Works {
+		now, then := &t.Recorded.Needs[i], &t.Best.Needs[i]
+		saved := "-"
+		if now.Bytes > 0 && then.Bytes > 0 {
+			saved = fraction(1 - float64(then.Bytes)/float64(now.Bytes))
+		}
+		cells := []string{
+			t.names[i], bytesize.Format(w.Program.LowerBound()), needed(now), needed(then), saved, calls(&now.Free),
+			calls(&then.Free),
+		}
+		if !t.Helps() {
+			cells = []string{cells[0], cells[1], cells[2], cells[5]}
+		}
+		tab.rows = append(tab.rows, cells)
+	}
+	tab.write(p)
+}
+
+// remarks are sentences about the figures: what they mean, limits, and keys of the setting.
+func (t *tuning) remarks() (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	bound := t.budget.String() + " of the time"
+	if t.budget.Time > 0 {
+		bound = t.budget.String()
+	}
+	say("Needed is the memory at the smallest limit under which a recording completes while the driver's calls take at "+
+		"most %s after its first third, or no more than with the recorded settings.", bound)
+	if len(t.Works) > 1 {
+		say("Calls are those to the driver, without a limit.")
+	}
+	for i, w := range t.Works {
+		n := &t.Best.Needs[i]
+		switch limit := t.opts.LimitOf(w); {
+		case !enough(n) && len(t.Works) > 1:
+			say("%s", t.whyNotEnough(i))
+		case !enough(n): // the answer says so
+		case limit > 0:
+			say("%s fits into %s.", t.names[i], bytesize.Format(limit))
+		case w.RecordedLimit > 0:
+			say("%s ran out of memory when it was recorded, with %s. It needs %s: --limit says how much there is.",
+				t.names[i], recordedMemory(w), needed(n))
+		}
+	}
+	for _, i := range t.Untimed {
+		say("%s has no times, so a part of the time does not bound its driver calls; --budget 20ms would.", t.names[i])
+	}
+	if recorded := t.inputs[0].snapshot != nil; recorded && (!t.Helps() || !t.everyRecordingFits()) {
+		say("\"ashlar explain\" shows which lines of the program hold the live memory.")
+	}
+	for _, note := range keyNotes {
+		if t.Helps() && strings.Contains(t.Best.Settings, note.key+":") {
+			say("%s %s.", note.key, note.text)
+		}
+	}
+	return out
+}
+
+// keyNotes are what a user must know about keys of a setting.
+var keyNotes = []struct{ key, text string }{
+	{"large_segment_size_mb", "needs PyTorch 2.11 or newer"},
+	{"max_non_split_rounding_mb", "needs PyTorch 2.6 or newer"},
+	{"garbage_collection_threshold", "works only under a limit, such as the one below"},
+}
+
+// recordedMemory is what is known of the memory of a recording that ran out of it.
+func recordedMemory(w *replay.Work) string {
+	text := "at least " + bytesize.Format(w.RecordedLimit)
+	for i := range w.Failures {
+		if below := w.Failures[i].Below; below > 0 {
+			return text + " and less than " + bytesize.Format(below)
+		}
+	}
+	return text
+}
+
+// whyNotEnough says why the best setting is not enough for a recording, and which is.
+func (t *tuning) whyNotEnough(work int) string {
+	w, n := t.Works[work], &t.Best.Needs[work]
+	live, limit := w.Program.LowerBound(), t.opts.LimitOf(w)
+	into := "into " + bytesize.Format(limit)
+	if limit == 0 {
+		into = "on a device of " + bytesize.Format(cmp.Or(t.opts.Capacity, w.Capacity, replay.H200Memory))
+	}
+	if n.Bytes < 0 || live > limit && limit > 0 {
+		return fmt.Sprintf("%s does not fit %s with any setting: %s is live at once.", t.names[work], into,
+			bytesize.Format(live))
+	}
+	for _, trial := range t.Tried {
+		if enough(&trial.Needs[work]) {
+			return fmt.Sprintf("%s does not fit %s: it needs %s. With %s it fits.", t.names[work], into, needed(n),
+				settingsName(t.settings(trial)))
+		}
+	}
+	return fmt.Sprintf("%s does not fit %s with any setting that was tried: it needs %s.", t.names[work], into, needed(n))
+}
+
+// writeLimit writes how to limit a program to the memory that it needs.
+func (t *tuning) writeLimit(p *page) {
+	most, device := int64(0), t.Works[0].Device
+	for i := range t.Works {
+		n := &t.Best.Needs[i]
+		if !enough(n) {
+			return
+		}
+		most = max(most, n.Bytes)
+		if t.Works[i].Device != device {
+			device = -1
+		}
+	}
+	const hundredth = 1 << 30 / 100
+	gib := float64((most+hundredth-1)/hundredth) / 100
+	arg := "device"
+	if device >= 0 {
+		arg = fmt.Sprint(device)
+	}
+	fmt.Fprintln(p)
+	p.paragraph("", fmt.Sprintf("A limit of %.2fGiB is enough. To leave the rest of the GPU to others:", gib))
+	fmt.Fprintf(p, "\n    total = torch.cuda.get_device_properties(%s).total_memory\n", arg)
+	fmt.Fprintf(p, "    torch.cuda.set_per_process_memory_fraction(%.2f * 2**30 / total, %s)\n", gib, arg)
+}
+
+// writeChecks writes the choices without a part of the recordings, and what they save there.
+func (t *tuning) writeChecks(p *page) {
+	fmt.Fprintln(p)
+	if len(t.HeldBack) == 0 {
+		p.paragraph("", "The recordings are too short to hold back a part of them and check the choice on it.")
+		return
+	}
+	p.paragraph("", "Settings chosen without a part of the recordings, and what they save on it:")
+	fmt.Fprintln(p)
+	tab := table{marked: -1, header: []string{"chosen", " held back", " saved"}}
+	worse := false
+	for _, c := range t.HeldBack {
+		cells := []string{settingsName(t.settings(c.Chosen)), "", fraction(c.Saving)}
+		switch c.Chosen {
+		case t.Recorded:
+			cells[0] = "the recorded settings"
+		case t.Best:
+			cells[0] = "this setting"
+			worse = worse || c.Saving <= 0 || !c.Complete
+		}
+		switch {
+		case c.Work >= 0:
+			cells[1] = t.names[c.Work]
+		case c.Part == tune.FirstHalf:
+			cells[1] = "first half"
+		default:
+			cells[1] = "second half"
+		}
+		if !c.Complete {
+			cells[2] = "not enough"
+		}
+		tab.rows = append(tab.rows, cells)
+	}
+	tab.write(p)
+	if worse {
+		fmt.Fprintln(p)
+		p.paragraph("", "Where it was not chosen by, this setting saves nothing: what it saves may be particular to these "+
+			"recordings.")
+	}
+}
+
+// flaw says why a setting is not enough for a recording that the best setting is enough for, or returns "".
+func (t *tuning) flaw(trial *tune.Trial) string {
+	for i := range trial.Needs {
+		switch n := &trial.Needs[i]; {
+		case !enough(&t.Best.Needs[i]):
+		case n.OverBudget():
+			return "over budget"
+		case n.Bytes < 0:
+			return "too much"
+		case t.opts.LimitOf(t.Works[i]) > 0 && !n.Fits:
+			return "does not fit"
+		}
+	}
+	return ""
+}
+
+// writeTried writes the settings that were not chosen.
+func (t *tuning) writeTried(p *page, all bool) {
+	others := slices.DeleteFunc(slices.Clone(t.Tried), func(trial *tune.Trial) bool { return trial == t.Best })
+	if len(others) == 0 {
+		return
+	}
+	fmt.Fprintln(p)
+	p.paragraph("", "Other settings, the best first:")
+	fmt.Fprintln(p)
+	left := 0
+	if !all {
+		left = max(0, len(others)-maxListed)
+	}
+	tab := table{marked: -1, header: []string{"settings", " saved"}}
+	if len(t.Works) == 1 {
+		tab.header = []string{"settings", " needed", " driver\n calls", " saved"}
+	}
+	for _, trial := range others[:len(others)-left] {
+		cells := []string{settingsName(t.settings(trial))}
+		if len(t.Works) == 1 {
+			cells = append(cells, needed(&trial.Needs[0]), calls(&trial.Needs[0].Free))
+		}
+		saved := t.flaw(trial)
+		if saved == "" {
+			saved = fraction(t.Saving(trial))
+		}
+		tab.rows = append(tab.rows, append(cells, saved))
+	}
+	tab.write(p)
+	if left > 0 {
+		fmt.Fprintln(p)
+		p.paragraph("", fmt.Sprintf("--all lists %s more, and --json has all figures.", count(left)))
+	}
+}
