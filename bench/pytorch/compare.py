@@ -7,8 +7,9 @@ Each run is a process of its own; `python3 -m ashlar` must work: install the whe
   limits  the smallest limit at which a workload completes, as a multiple of the requested peak, by bisection
           (to 0.1 % for Ashlar, 0.4 % for expandable segments, 1 % for PyTorch's allocator); and whether the losses are
           equal bit for bit with deterministic algorithms. Several processes share the GPU: these results do not depend on time.
-  times   one process after another, in turns: the median step without a limit, and that of Ashlar at its smallest
-          limit. It continues the file of the phase limits.
+  times   one process after another, in turns, with wider models (workloads.py --wide): the median step without a
+          limit, and that of Ashlar under a limit of 1.004 of the requested peak, or the next of LIMITS at which it
+          completes. It continues the file of the phase limits.
 """
 
 import argparse
@@ -27,18 +28,18 @@ ALLOCATORS = {
     "ashlar": (["-m", "ashlar"], ""),
 }
 WORKLOADS = ["gpt", "unet", "experts", "checkpointed", "serving", "compiled", "reduce-overhead"]
+CASES = [*ALLOCATORS, "at limit"]
 TOGETHER = 8  # processes that search for limits at once
 FINE = {"native": 0.01, "expandable": 0.004, "ashlar": 0.001}
+LIMITS = [1.004, 1.008, 1.015, 1.03, 1.3]  # of the phase times, over the requested peak
 FIRST = {"native": 1.1, "expandable": 1.02, "ashlar": 1.003}  # limits that are tried first
 
 
-def run(name, allocator, limit=0, deterministic=False, timeout=300):
+def run(name, allocator, limit=0, *options, timeout=300):
     """One process, and its result."""
     prefix, conf = ALLOCATORS[allocator]
     env = dict(os.environ, PYTORCH_ALLOC_CONF=conf, PYTORCH_CUDA_ALLOC_CONF=conf, CUBLAS_WORKSPACE_CONFIG=":4096:8")
-    command = [sys.executable, *prefix, os.path.join(HERE, "workloads.py"), name, f"--limit={int(limit)}"]
-    if deterministic:
-        command += ["--deterministic", "--steps=8"]
+    command = [sys.executable, *prefix, os.path.join(HERE, "workloads.py"), name, f"--limit={int(limit)}", *options]
     start = time.monotonic()
     try:
         p = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
@@ -84,7 +85,7 @@ def limits(names):
                 if r["completed"]:
                     results[name][a] = {"reserved": r["reserved"] / native["requested"]}
                     searches[name, a] = pool.submit(smallest, name, a, native["requested"], r["reserved"])
-        exact = {(n, a): pool.submit(run, n, a, deterministic=True) for n in results for a in ALLOCATORS}
+        exact = {(n, a): pool.submit(run, n, a, 0, "--deterministic", "--steps=8") for n in results for a in ALLOCATORS}
         for name in results:
             runs = [exact[name, a].result() for a in ALLOCATORS]
             results[name]["equal"] = all(r["completed"] and r["losses"] == runs[0]["losses"] for r in runs)
@@ -104,19 +105,30 @@ def settled(times):
 
 def measure_times(name, r, rounds):
     """Adds the figures of the phase times to a workload's results."""
-    cases = {a: (a, 0) for a in ALLOCATORS}
-    smallest_limit = r.get("ashlar", {}).get("smallest")
-    if smallest_limit:
-        cases["at limit"] = ("ashlar", smallest_limit * r["requested"])
-    seen = {case: [] for case in cases}
+    seen = {case: [] for case in CASES}
+    requested, limit = 0, iter(LIMITS)
+    over = next(limit)
     for i in range(rounds):
-        order = list(cases)
-        for case in order[i % len(order) :] + order[: i % len(order)]:
-            result = run(name, *cases[case])
+        for case in CASES[i % len(CASES) :] + CASES[: i % len(CASES)]:
+            if case != "at limit":
+                result = run(name, case, 0, "--wide")
+                requested = result.get("requested", requested) if case == "native" else requested
+            else:
+                result = run(name, "ashlar", over * requested, "--wide")
+                while not result["completed"] and (over := next(limit, 0)):
+                    seen[case].clear()
+                    result = run(name, "ashlar", over * requested, "--wide")
             if result["completed"]:
-                seen[case].append(result["times"])
-    r["step"] = {case: statistics.median(map(typical, times)) for case, times in seen.items() if times}
-    r["worst"] = {case: min(max(settled(t)) for t in times) for case, times in seen.items() if times}
+                seen[case].append(result)
+    seen = {case: results for case, results in seen.items() if results}
+    r["wide"] = {
+        "requested": requested,
+        "limit": over,
+        "reserved": {case: max(x["reserved"] for x in xs) / requested for case, xs in seen.items()},
+        "step": {case: statistics.median(typical(x["times"]) for x in xs) for case, xs in seen.items()},
+        "runs": {case: [typical(x["times"]) for x in xs] for case, xs in seen.items()},
+        "worst": {case: [max(settled(x["times"])) for x in xs] for case, xs in seen.items()},
+    }
 
 
 def cell(x, form="{:.4f}"):
@@ -124,19 +136,34 @@ def cell(x, form="{:.4f}"):
 
 
 def table(results):
-    lines = [
-        "| workload | requested peak | smallest limit: native | expandable | Ashlar | step, ms: native | expandable | Ashlar"
-        " | Ashlar at its limit | losses |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    """The results as two tables: limits, and steps."""
+    limits = [
+        "| workload | requested peak | smallest limit: native | expandable | Ashlar | losses |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    steps = [
+        "| workload | requested peak | step, ms: native | expandable | Ashlar | Ashlar under a limit | the limit |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, r in results.items():
         if "failed" in r:
             continue
-        steps = [r.get("step", {}).get(case) for case in (*ALLOCATORS, "at limit")]
-        row = [name, f"{r['requested'] / 2**30:.2f} GiB", *(cell(r.get(a, {}).get("smallest")) for a in ALLOCATORS),
-               *(cell(s and s * 1e3, "{:.1f}") for s in steps), {True: "equal", False: "differ"}.get(r.get("equal"), "-")]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        losses = {True: "equal", False: "differ"}.get(r.get("equal"), "-")
+        smallest = [cell(r.get(a, {}).get("smallest")) for a in ALLOCATORS]
+        limits.append(row(name, gib(r["requested"]), *smallest, losses))
+        if wide := r.get("wide"):
+            medians = [wide["step"].get(case) for case in CASES]
+            shown = [cell(s and s * 1e3, "{:.1f}") for s in medians]
+            steps.append(row(name, gib(wide["requested"]), *shown, cell(wide["limit"])))
+    return "\n".join(limits) + "\n\n" + "\n".join(steps) + "\n"
+
+
+def row(*cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def gib(n):
+    return f"{n / 2**30:.2f} GiB"
 
 
 def main():

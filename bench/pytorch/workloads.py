@@ -1,9 +1,12 @@
 """The work of compare.py: one workload under one allocator in one process, as JSON on the last line.
 
-    python3 workloads.py NAME [--limit BYTES] [--steps N] [--deterministic]
+    python3 workloads.py NAME [--limit BYTES] [--steps N] [--deterministic] [--wide]
 
 The scripts know nothing of Ashlar. Under `python3 -m ashlar workloads.py NAME` the same file runs on Ashlar's memory.
 The limit is set by torch.cuda.set_per_process_memory_fraction, and a workload that runs out of memory says so.
+
+With --wide, models have fewer and wider layers and batches are larger, so that the GPU is busy while Python prepares
+the next operations. Otherwise steps of these small models measure Python.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 CUDA = "cuda"
+WIDE = False
 
 
 class Block(nn.Module):
@@ -68,17 +72,21 @@ def trained(model, batch, lr=1e-4):
 
 def texts(rng):
     """A batch whose size and length vary."""
+    if WIDE:
+        return (torch.randint(0, 32000, (rng.randrange(12, 25), rng.randrange(128, 1921, 16)), device=CUDA),)
     return (torch.randint(0, 32000, (rng.randrange(4, 13), rng.randrange(64, 1025, 8)), device=CUDA),)
 
 
 def gpt():
     """GPT-2 in training, with lengths and batches that vary."""
-    return trained(GPT().to(CUDA), texts), 30
+    shape = dict(dim=2048, layers=6, heads=16, length=2048) if WIDE else {}
+    return trained(GPT(**shape).to(CUDA), texts), 30
 
 
 def checkpointed():
     """The same with activation checkpointing."""
-    return trained(GPT(dim=1024, layers=24, heads=16, recompute=True).to(CUDA), texts), 30
+    shape = dict(dim=2048, layers=8, length=2048) if WIDE else dict(dim=1024, layers=24)
+    return trained(GPT(heads=16, recompute=True, **shape).to(CUDA), texts), 30
 
 
 class UNet(nn.Module):
@@ -108,7 +116,8 @@ def unet():
     shapes = [(256, 256), (320, 256), (384, 384), (256, 448), (512, 320)]
 
     def images(rng):
-        return (torch.randn(rng.randrange(2, 9), 3, *shapes[rng.randrange(len(shapes))], device=CUDA),)
+        n = rng.choice((8, 16, 24)) if WIDE else rng.randrange(2, 9)
+        return (torch.randn(n, 3, *shapes[rng.randrange(len(shapes))], device=CUDA),)
 
     return trained(UNet().to(CUDA), images), 40
 
@@ -134,15 +143,16 @@ class Experts(nn.Module):
 
 
 class MoE(GPT):
-    def __init__(self, dim=768, layers=8, heads=12, experts=8):
-        super().__init__(dim, layers, heads)
+    def __init__(self, dim=768, layers=8, heads=12, length=1024, experts=8):
+        super().__init__(dim, layers, heads, length=length)
         for block in self.blocks:
             block.down, block.up = nn.Identity(), Experts(dim, experts)
 
 
 def experts():
     """A mixture of experts in training: sizes depend on the data."""
-    return trained(MoE().to(CUDA), texts), 20
+    shape = dict(dim=2048, layers=3, heads=16, length=2048) if WIDE else {}
+    return trained(MoE(**shape).to(CUDA), texts), 20
 
 
 def serving():
@@ -178,11 +188,12 @@ def serving():
 def compiled(mode=None):
     """GPT-2 under torch.compile."""
     torch._dynamo.config.cache_size_limit = 64
-    model = torch.compile(GPT(layers=4).to(CUDA), mode=mode, dynamic=mode is None)
+    shape = dict(dim=2048, heads=16) if WIDE else {}
+    model = torch.compile(GPT(layers=4, **shape).to(CUDA), mode=mode, dynamic=mode is None)
     lengths = [256, 512, 768, 1024]
 
     def batch(rng):
-        return (torch.randint(0, 32000, (8, lengths[rng.randrange(len(lengths))]), device=CUDA),)
+        return (torch.randint(0, 32000, (32 if WIDE else 8, lengths[rng.randrange(len(lengths))]), device=CUDA),)
 
     return trained(model, batch), 24
 
@@ -230,7 +241,10 @@ def main():
     p.add_argument("--limit", type=int, default=0)
     p.add_argument("--steps", type=int, default=0)
     p.add_argument("--deterministic", action="store_true")
+    p.add_argument("--wide", action="store_true")
     a = p.parse_args()
+    global WIDE
+    WIDE = a.wide
     try:
         result = run(a.name, a.limit, a.steps, a.deterministic)
     except torch.OutOfMemoryError as e:
