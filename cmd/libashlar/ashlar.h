@@ -179,6 +179,12 @@ typedef struct ashlar_api {
 
 	/* Says that the process ends: frees are ignored from now on, since the driver may be gone. */
 	void (*closing)(void);
+
+	/* Says that the program is about to capture work of a device into a graph, on streams and a thread of its choice, or
+	 * that the capture has ended. In between Ashlar does not use the program's streams of that device, because the
+	 * driver does not allow two threads to use a stream that captures. The calls nest. */
+	ashlar_status (*begin_capture)(int32_t device);
+	ashlar_status (*end_capture)(int32_t device);
 } ashlar_api;
 
 /* Returns the table, or NULL if the library is older than the wanted version. */

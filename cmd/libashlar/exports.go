@@ -285,6 +285,16 @@ func ashlarGoEnablePeer(device, peer C.int32_t, c *C.ashlar_call) C.ashlar_statu
 	return do(c, func(p *dropin.Process) error { return p.EnablePeer(int(device), int(peer)) })
 }
 
+//export ashlarGoBeginCapture
+func ashlarGoBeginCapture(device C.int32_t, c *C.ashlar_call) C.ashlar_status {
+	return do(c, func(p *dropin.Process) error { return p.BeginCapture(int(device)) })
+}
+
+//export ashlarGoEndCapture
+func ashlarGoEndCapture(device C.int32_t, c *C.ashlar_call) C.ashlar_status {
+	return do(c, func(p *dropin.Process) error { return p.EndCapture(int(device)) })
+}
+
 //export ashlarGoRuntimeInfo
 func ashlarGoRuntimeInfo(buffer *C.char, n C.size_t, c *C.ashlar_call) C.ashlar_status {
 	return do(c, func(*dropin.Process) error {

@@ -224,6 +224,18 @@ static ashlar_status guard_runtime_info(char *buffer, size_t n)
 	return explained(ashlarGoRuntimeInfo(buffer, n, call()));
 }
 
+static ashlar_status guard_begin_capture(int32_t device)
+{
+	ENTER();
+	return explained(ashlarGoBeginCapture(device, call()));
+}
+
+static ashlar_status guard_end_capture(int32_t device)
+{
+	ENTER();
+	return explained(ashlarGoEndCapture(device, call()));
+}
+
 static void guard_closing(void) { atomic_store(&ending, 1); }
 
 static const ashlar_api table = {
@@ -249,6 +261,8 @@ static const ashlar_api table = {
 	.enable_peer = guard_enable_peer,
 	.runtime_info = guard_runtime_info,
 	.closing = guard_closing,
+	.begin_capture = guard_begin_capture,
+	.end_capture = guard_end_capture,
 };
 
 __attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t want)

@@ -161,13 +161,66 @@ func (s *stream) captured(call string) (*capture, error) {
 	if s.capture != nil {
 		return s.capture, nil
 	}
+	if !s.hold() {
+		return &capture{}, nil
+	}
+	defer s.unhold()
 	return s.foreignCapture(call)
 }
 
-// foreignCapture returns the capture that s is part of now according to libcuda, or nil. Called between enter and
-// leave.
+// othersCaptures counts the captures that other code has announced.
+//
+// libcuda does not allow one thread to record an event on a stream, or to ask for its capture, while another thread
+// captures into the same graph (CUDA Driver API, "Graph object thread safety"). On an NVIDIA H200 with driver 580 such
+// an event was part of the capture, its query failed with CUDA_ERROR_INVALID_VALUE, and one process crashed in libcuda.
+type othersCaptures struct {
+	mu sync.RWMutex // read during calls of libcuda on streams of other code; written when a capture is announced
+	n  int
+}
+
+// OthersBegin announces that other code is about to capture, on streams that it made and on any thread. Until
+// OthersEnd, streams of other code count as capturing: libcuda is not called for them, except to query events that were
+// recorded before. The calls nest.
+func (g graphs) OthersBegin() { g.d.others.add(1) }
+
+// OthersEnd says that a capture announced by OthersBegin has ended.
+func (g graphs) OthersEnd() { g.d.others.add(-1) }
+
+func (o *othersCaptures) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n = max(0, o.n+n)
+}
+
+// hold reports whether libcuda may be called on s, which it may unless s is a stream of other code and other code
+// captures or is about to. If it returns true, no such capture begins until unhold.
+func (s *stream) hold() bool {
+	switch {
+	case !s.capturable():
+		return true
+	case !s.d.others.mu.TryRLock():
+		return false
+	case s.d.others.n > 0:
+		s.d.others.mu.RUnlock()
+		return false
+	}
+	return true
+}
+
+// unhold ends hold.
+func (s *stream) unhold() {
+	if s.capturable() {
+		s.d.others.mu.RUnlock()
+	}
+}
+
+// capturable reports whether other code can capture on s.
+func (s *stream) capturable() bool { return s.shared && s.handle > cu.LegacyStream }
+
+// foreignCapture returns the capture that s is part of now according to libcuda, or nil. Called between hold and unhold,
+// and between enter and leave.
 func (s *stream) foreignCapture(call string) (*capture, error) {
-	if !s.shared || s.handle <= cu.LegacyStream {
+	if !s.capturable() {
 		return nil, nil
 	}
 	status, id, r := s.d.lib.StreamCaptureInfo(s.handle)

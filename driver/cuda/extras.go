@@ -22,6 +22,7 @@ type deviceExtras struct {
 	peers       peerSet
 	shared      sharedSet
 	shares      openSet[*sharedEvent]
+	others      othersCaptures
 }
 
 // streamExtras is their state of a stream. It is zero for a new stream.

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -188,6 +189,11 @@ func (g *graph) Close() error {
 	g.closed = true
 	g.d.graphs.remove(g)
 	return nil
+}
+
+// othersError is the error of a call on a stream of other code while other code captures.
+func othersError(call string, s *stream) error {
+	return capturingError(call, fmt.Sprintf("other code captures, perhaps on its stream %d", s.id))
 }
 
 func capturingError(call, detail string) error {

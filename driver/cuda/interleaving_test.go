@@ -301,3 +301,79 @@ func TestCloseWhileOthersWaitFor(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestAMarkWhileOtherCodeBeginsToCapture: the capture began after the mark had asked for it, so the event is part of it.
+func TestAMarkWhileOtherCodeBeginsToCapture(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	theirs, ours := foreignCapture(r)
+	r.ok(r.d.Graphs().Begin(theirs))
+	r.ok(ours.begin("test"))
+	e, err := r.d.event("test")
+	r.ok(err)
+	r.inContext(func() cu.Result { return r.d.lib.EventRecord(e.handle, ours.handle) })
+	ours.marks.push(marked{e, nil})
+	mark := driver.Mark{Stream: ours.id, Tick: ours.marks.last}
+	ours.end()
+	if reached(t, ours, mark) {
+		t.Error("the mark is reached during the capture")
+	}
+	g, err := r.d.Graphs().End(theirs)
+	r.ok(err)
+	p := r.alloc(64)
+	r.m.Hold(uint64(theirs.handle))
+	r.queueElsewhere(theirs, p)
+	if reached(t, ours, mark) {
+		t.Error("the mark is reached before the work that was queued when it was taken again")
+	}
+	r.m.Release(uint64(theirs.handle))
+	if !eventually(func() bool { return reached(t, ours, mark) }) {
+		t.Error("the mark is not reached after the capture")
+	}
+	r.ok(g.Close())
+	r.ok(ours.Close())
+	r.ok(r.d.Free(p))
+}
+
+// TestAnnouncedCaptures: from OthersBegin to OthersEnd libcuda hears nothing of streams of other code, since a thread
+// may be capturing on them.
+func TestAnnouncedCaptures(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	theirs, ours := foreignCapture(r)
+	own, g, p := r.stream(), r.d.Graphs().(graphs), r.alloc(64)
+	r.m.Hold(uint64(own.handle))
+	r.ok(own.Fill(p, 1, 64))
+	before, slow := markOf(t, ours), markOf(t, own)
+	g.OthersBegin()
+	g.OthersBegin()
+	g.OthersEnd()
+	start := len(r.m.Log())
+	if captures, err := g.Capturing(ours); !captures || err != nil {
+		t.Errorf("Capturing: %t, %v", captures, err)
+	}
+	_, err := ours.Mark()
+	r.wantErr("Mark", err, driver.ErrCapturing)
+	r.wantErr("WaitFor", ours.WaitFor(own, slow), driver.ErrCapturing)
+	r.wantErr("Sync", ours.Sync(t.Context()), driver.ErrCapturing)
+	if !eventually(func() bool { return reached(t, ours, before) }) {
+		t.Error("a mark from before is not reached")
+	}
+	r.ok(own.WaitFor(ours, before))
+	for _, c := range r.m.Log()[start:] {
+		for _, a := range c.Args {
+			if a == uint64(theirs.handle) {
+				t.Errorf("%s was called for the stream", c.Symbol)
+			}
+		}
+	}
+	g.OthersEnd()
+	if captures, err := g.Capturing(ours); captures || err != nil {
+		t.Errorf("Capturing afterwards: %t, %v", captures, err)
+	}
+	after := markOf(t, ours)
+	if !eventually(func() bool { return reached(t, ours, after) }) {
+		t.Error("a mark from afterwards is not reached")
+	}
+	r.m.Release(uint64(own.handle))
+	r.ok(ours.Close())
+	r.ok(r.d.Free(p))
+}

@@ -119,7 +119,14 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	if s.work == s.marked && !s.shared {
 		return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
 	}
-	capture, err := s.captured(call)
+	if !s.hold() {
+		return driver.Mark{}, othersError(call, s)
+	}
+	defer s.unhold()
+	capture, err := s.capture, error(nil)
+	if capture == nil {
+		capture, err = s.foreignCapture(call)
+	}
 	if err != nil {
 		return driver.Mark{}, err
 	}
@@ -168,15 +175,17 @@ func (s *stream) poll(call string, tick uint64) (bool, error) {
 	if tick <= passed {
 		return true, nil
 	}
-	e, in, err := s.newest(call, tick)
-	if in != nil || err != nil {
+	at, err := s.newest(call, tick)
+	if err != nil || at != nil && at.capture != nil {
 		return false, err
 	}
-	if e != nil {
-		switch r := s.d.lib.EventQuery(e.handle); r {
+	if at != nil {
+		switch r := s.d.lib.EventQuery(at.event.handle); r {
 		case cu.Success:
 		case cu.NotReady:
 			return false, nil
+		case cu.CapturedEvent, cu.InvalidValue:
+			return false, s.pollCaptured(call, at, r)
 		default:
 			return false, s.d.fail(call, r, "an event of stream %d", s.id)
 		}
@@ -185,41 +194,74 @@ func (s *stream) poll(call string, tick uint64) (bool, error) {
 	return true, nil
 }
 
-// newest returns the event to query for tick, which has not passed: its own event, or an earlier one if its own was
-// recorded in a capture that has ended and so did no work; nil if there is none. in is the capture that the event is
-// part of, if it is in progress. Between enter and leave, with s.marks.mu held.
-func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err error) {
-	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
-		at := s.marks.at(i)
-		if at.capture == nil {
-			return at.event, nil, nil
-		}
-		switch goesOn, r := at.capture.active(s.d.lib); {
-		case r != cu.Success:
-			return nil, nil, s.d.fail(call, r, "the capture on stream %d", s.id)
-		case !goesOn && at.capture.id != 0:
-			if err := s.recordAgain(call, at); err != nil {
-				return nil, nil, err
-			}
-		case !goesOn:
-			continue
-		}
-		return at.event, at.capture, nil
+// pollCaptured handles an event that could not be queried, with result r. On a stream of other code, a capture may have
+// begun between the question for captures and the record of the event. The event is then recorded again. s.marks.mu is
+// held.
+func (s *stream) pollCaptured(call string, at *marked, r cu.Result) error {
+	if !s.capturable() {
+		return s.d.fail(call, r, "an event of stream %d", s.id)
 	}
-	return nil, nil, nil
+	if !s.hold() {
+		return nil
+	}
+	defer s.unhold()
+	if err := s.recordAgain(call, at); err != nil || at.capture != nil {
+		return err
+	}
+	if r := s.d.lib.EventQuery(at.event.handle); r != cu.Success && r != cu.NotReady {
+		return s.d.fail(call, r, "an event of stream %d", s.id)
+	}
+	return nil
 }
 
-// recordAgain records the event of a mark again after the end of the capture in which it was taken. Other code began
-// that capture, and no event covers the work that it queued before. So the mark may be reached later than necessary,
-// but never too early. If the stream's queue is full, recordAgain blocks with s.marks.mu held; only callers of this
-// stream need that lock.
+// newest returns the mark to query for tick, which has not passed: its own, or an earlier one if its own was recorded in
+// a capture that has ended and so did no work; nil if there is none. If its capture is not nil, that is in progress. The
+// mark is valid while s.marks.mu is held. Between enter and leave.
+func (s *stream) newest(call string, tick uint64) (*marked, error) {
+	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
+		at := s.marks.at(i)
+		switch {
+		case at.capture == nil:
+			return at, nil
+		case at.capture.id != 0:
+			return at, s.update(call, at)
+		case !at.capture.ended.Load():
+			return at, nil
+		}
+	}
+	return nil, nil
+}
+
+// update records the event of a mark again if the capture of other code in which it was taken has ended. s.marks.mu is
+// held.
+func (s *stream) update(call string, at *marked) error {
+	if !s.hold() {
+		return nil
+	}
+	defer s.unhold()
+	goesOn, r := at.capture.active(s.d.lib)
+	switch {
+	case r != cu.Success:
+		return s.d.fail(call, r, "the capture on stream %d", s.id)
+	case goesOn:
+		return nil
+	}
+	return s.recordAgain(call, at)
+}
+
+// recordAgain records the event of a mark again after the end of the capture in which it was taken; in another capture
+// it waits for the end of that one. Other code began the captures, and no event covers the work that it queued before.
+// So the mark may be reached later than necessary, but never too early. If the stream's queue is full, recordAgain
+// blocks with s.marks.mu held; only callers of this stream need that lock. Called between hold and unhold.
 func (s *stream) recordAgain(call string, at *marked) error {
 	capture, err := s.foreignCapture(call)
 	if err != nil {
 		return err
 	}
-	if r := s.d.lib.EventRecord(at.event.handle, s.handle); r != cu.Success {
-		return s.d.fail(call, r, "record an event on stream %d", s.id)
+	if capture == nil {
+		if r := s.d.lib.EventRecord(at.event.handle, s.handle); r != cu.Success {
+			return s.d.fail(call, r, "record an event on stream %d", s.id)
+		}
 	}
 	at.capture = capture
 	return nil
@@ -268,16 +310,16 @@ func (s *stream) retain(call string, tick uint64) (*event, *capture, error) {
 	if tick <= m.passed.Load() {
 		return nil, nil, nil
 	}
-	e, in, err := s.newest(call, tick)
+	at, err := s.newest(call, tick)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case e == nil:
+	case at == nil:
 		m.advance(&s.d.events, tick)
 		return nil, nil, nil
 	}
-	e.users++
-	return e, in, nil
+	at.event.users++
+	return at.event, at.capture, nil
 }
 
 // release ends retain.
@@ -306,6 +348,10 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 		return err
 	}
 	defer s.end()
+	if !s.hold() {
+		return othersError(call, s)
+	}
+	defer s.unhold()
 	e, in, err := o.retain(call, m.Tick)
 	if e == nil {
 		return err

@@ -183,6 +183,37 @@ func (p *Process) EnablePeer(ordinal, peer int) (err error) {
 	return raw.EnablePeer(g.dev, o.dev)
 }
 
+// BeginCapture announces that the program is about to capture work of a device, on any of its streams and threads. Until
+// EndCapture, Ashlar does not use the program's streams of that device, except its default stream: libcuda does not
+// allow two threads to use a stream that captures. Requests then leave memory that those streams used alone. The calls
+// nest.
+func (p *Process) BeginCapture(ordinal int) error {
+	return p.capture(ordinal, captureAnnouncer.OthersBegin)
+}
+
+// EndCapture undoes one BeginCapture.
+func (p *Process) EndCapture(ordinal int) error {
+	return p.capture(ordinal, captureAnnouncer.OthersEnd)
+}
+
+// A captureAnnouncer is the driver.Graphs of a device on which other code can capture: that of driver/cuda.
+type captureAnnouncer interface {
+	OthersBegin()
+	OthersEnd()
+}
+
+func (p *Process) capture(ordinal int, announce func(captureAnnouncer)) (err error) {
+	defer recovered(&err)
+	g, err := p.gpu(ordinal)
+	if err != nil {
+		return err
+	}
+	if a, ok := g.dev.Graphs().(captureAnnouncer); ok {
+		announce(a)
+	}
+	return nil
+}
+
 // Close frees all memory and closes the devices. The Process and its blocks must not be used afterwards.
 func (p *Process) Close() error {
 	var errs []error

@@ -95,6 +95,8 @@ _FUNCTIONS = [
     ("enable_peer", _function(c_int32, c_int32)),
     ("runtime_info", _function(c_char_p, c_size_t)),
     ("closing", ctypes.CFUNCTYPE(None)),
+    ("begin_capture", _function(c_int32)),
+    ("end_capture", _function(c_int32)),
 ]
 
 

@@ -66,6 +66,7 @@ struct Ashlar {
 	ashlar_status next_alloc = ASHLAR_OK; // the status of the next alloc, if it is not OK
 	ashlar_status always = ASHLAR_OK;     // the status of all calls, if it is not OK
 	int peers = 0;
+	int captures = 0; // in progress
 	int emptied = 0;
 };
 
@@ -246,6 +247,16 @@ inline ashlar_status enable_peer(int32_t, int32_t) {
 	return ASHLAR_OK;
 }
 
+inline ashlar_status begin_capture(int32_t) {
+	ashlar.captures++;
+	return ASHLAR_OK;
+}
+
+inline ashlar_status end_capture(int32_t) {
+	ashlar.captures--;
+	return ASHLAR_OK;
+}
+
 inline ashlar_api api() {
 	ashlar_api api{};
 	api.version = ASHLAR_API_VERSION;
@@ -264,6 +275,8 @@ inline ashlar_api api() {
 	api.snapshot = snapshot;
 	api.observe = observe;
 	api.enable_peer = enable_peer;
+	api.begin_capture = begin_capture;
+	api.end_capture = end_capture;
 	return api;
 }
 

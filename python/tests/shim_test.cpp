@@ -212,10 +212,12 @@ void test_private_pools_are_natives() {
 		WANT(!thrown([&] { caching::beginAllocateToPool(device, {0, 9}, [](cudaStream_t) { return true; }); }).empty());
 		WANT(!thrown([&] { caching::endAllocateToPool(device, {0, 9}); }).empty());
 	}
+	EQUAL(fake::ashlar.captures, 2);
 	caching::endAllocateToPool(0, inner);
 	DataPtr again = caching::get()->allocate(512);
 	WANT(owner_of(again.get()) == outer);
 	caching::endAllocateToPool(0, outer);
+	EQUAL(fake::ashlar.captures, 0);
 	DataPtr after = caching::get()->allocate(512);
 	WANT(ashlar_shim_owns(after.get()));
 

@@ -150,6 +150,18 @@ static void test_peers(void)
 	CHECK(api->enable_peer(0, 2) == ASHLAR_INVALID);
 }
 
+/* While the program captures, requests are served from memory that its streams did not use. */
+static void test_captures(void)
+{
+	void *x, *y;
+	CHECK(api->alloc(0, 0, 4 * MIB, 0, &x) == ASHLAR_OK);
+	CHECK(api->begin_capture(0) == ASHLAR_OK && api->begin_capture(0) == ASHLAR_OK);
+	CHECK(api->alloc(0, 0, 8 * MIB, 0, &y) == ASHLAR_OK && api->free(x) == ASHLAR_OK);
+	CHECK(api->end_capture(0) == ASHLAR_OK && api->end_capture(0) == ASHLAR_OK);
+	CHECK(api->free(y) == ASHLAR_OK && live() == 0);
+	CHECK(api->begin_capture(2) == ASHLAR_INVALID && api->end_capture(2) == ASHLAR_INVALID);
+}
+
 /* A panic in any function is a status, and the library works afterwards. */
 static void test_panics(void)
 {
@@ -179,6 +191,8 @@ static void test_panics(void)
 	PANICS(api->observe(NULL, NULL));
 	PANICS(api->enable_peer(0, 1));
 	PANICS(api->runtime_info(text, sizeof text));
+	PANICS(api->begin_capture(0));
+	PANICS(api->end_capture(0));
 	CHECK(api->free(p) == ASHLAR_OK && live() == 0);
 }
 
@@ -290,7 +304,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers},
+		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {

@@ -59,6 +59,7 @@ void Allocator::enable(bool value) {
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, PoolFilters::Filter filter) {
 	native_->beginAllocateToPool(device, id, filter);
 	accounts_.use_native(device);
+	(void)api_->begin_capture(device); // if the device cannot be opened, the next request of Ashlar says so
 	std::lock_guard<std::mutex> lock(mode_mutex_);
 	filters_.begin(device, id, std::move(filter));
 	change_mode(pools_active, true);
@@ -71,6 +72,7 @@ void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id) {
 	}
 	NativeOperation operation(accounts_, device);
 	native_->endAllocateToPool(device, id);
+	(void)api_->end_capture(device);
 }
 
 void Allocator::releasePool(DeviceIndex device, MempoolId_t id) {

@@ -143,9 +143,15 @@ static ashlar_status runtime_info(char *buffer, size_t n) {
 
 static void closing(void) { note("closing"); }
 
+static ashlar_status capture(int32_t device) {
+	(void)device;
+	return ASHLAR_OK;
+}
+
 static const ashlar_api table = {
 	STUB_VERSION, STUB_BYTES, "stub", last_error, init, alloc, free_, record_stream, block, pin, unpin, set_limit,
-	empty_cache, cache_info, stats, reset, reset, snapshot, observe, enable_peer, runtime_info, closing,
+	empty_cache, cache_info, stats, reset, reset, snapshot, observe, enable_peer, runtime_info, closing, capture,
+	capture,
 };
 
 const ashlar_api *ashlar_get_api(uint32_t want) { return want <= STUB_VERSION ? &table : NULL; }

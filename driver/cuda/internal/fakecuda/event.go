@@ -95,6 +95,9 @@ func (c *call) eventQuery(h uint64) Result {
 		return r
 	}
 	if e.captured != nil {
+		if !e.captured.capture.open {
+			return InvalidValue // as on an NVIDIA H200 with driver 580
+		}
 		return CapturedEvent
 	}
 	if r := c.guarded(); r != Success {
