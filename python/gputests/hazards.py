@@ -1,11 +1,12 @@
 """Looks for memory that is used by two at once: on streams, in graphs, in threads, by children of fork.
 
-    python3 -m ashlar hazards.py [streams graphs threads context forks exits signals] [--seconds 20]
+    python3 -m ashlar hazards.py [streams earlier graphs threads context forks exits signals training] [--seconds 20]
 
 Every block is filled with a number of its own and read back after work that was queued before it was freed.
 """
 
 import argparse
+import contextlib
 import gc
 import os
 import random
@@ -28,37 +29,89 @@ def busy(stream, n=3):
 
 
 def streams(seconds):
-    """Blocks freed while other streams still read them must keep their contents until those are done."""
+    """Blocks freed while other streams still read them must keep their contents until those are done.
+
+    Under Ashlar every second block is PyTorch's own, of ashlar.native_pool().
+    """
+    ashlar = sys.modules.get("ashlar") if torch.cuda.get_allocator_backend() == "ashlar" else None
     rng, side = random.Random(0), [torch.cuda.Stream() for _ in range(3)]
     checks, deadline = [], time.monotonic() + seconds
     rounds = 0
     while time.monotonic() < deadline:
         rounds += 1
-        value = rng.randrange(1, 1 << 20)
-        t = torch.full((rng.randrange(1, 2 * MIB),), value, dtype=torch.int32, device="cuda")
-        s = rng.choice(side)
-        s.wait_stream(torch.cuda.current_stream())
-        busy(s)
-        with torch.cuda.stream(s):
-            low, high = t.min(), t.max()
-        t.record_stream(s)
-        checks.append((low, high, value))
-        low.record_stream(torch.cuda.current_stream())
-        high.record_stream(torch.cuda.current_stream())
-        del t
-        poison = [torch.full((rng.randrange(1, 2 * MIB),), -1, dtype=torch.int32, device="cuda") for _ in range(4)]
-        del poison
+        with ashlar.native_pool() if ashlar and rounds % 2 else contextlib.nullcontext():
+            value = rng.randrange(1, 1 << 20)
+            t = torch.full((rng.randrange(1, 2 * MIB),), value, dtype=torch.int32, device="cuda")
+            checks.append((*read_and_free(t, rng.choice(side)), value))
+            del t
+            overwrite(rng)
         if len(checks) > 50:
-            torch.cuda.synchronize()
-            for low, high, value in checks:
-                assert low.item() == value == high.item(), f"a block of {value} was overwritten: {low.item()}, {high.item()}"
+            compare(checks)
             checks.clear()
     return f"{rounds} blocks"
 
 
+def read_and_free(t, stream):
+    """Queues slow reads of t on another stream, so that t can be freed before they are done."""
+    stream.wait_stream(torch.cuda.current_stream())
+    busy(stream)
+    with torch.cuda.stream(stream):
+        low, high = t.min(), t.max()
+    t.record_stream(stream)
+    low.record_stream(torch.cuda.current_stream())
+    high.record_stream(torch.cuda.current_stream())
+    return low, high
+
+
+def overwrite(rng):
+    """Fills memory that is free with another value."""
+    for t in [torch.empty(rng.randrange(1, 2 * MIB), dtype=torch.int32, device="cuda") for _ in range(4)]:
+        t.fill_(-1)
+
+
+def compare(checks):
+    torch.cuda.synchronize()
+    for low, high, value in checks:
+        assert low.item() == value == high.item(), f"a block of {value} was overwritten: {low.item()}, {high.item()}"
+
+
+EARLIER = """
+import random, torch, ashlar, hazards
+rng, side = random.Random(0), torch.cuda.Stream()
+blocks = [torch.full((rng.randrange(1, 2 << 20),), v, dtype=torch.int32, device="cuda") for v in range(1, 200)]
+ashlar.enable()
+checks = []
+while blocks:
+    t = blocks.pop()
+    checks.append((*hazards.read_and_free(t, side), 1 + len(blocks)))
+    del t
+    with ashlar.native_pool():
+        hazards.overwrite(rng)
+    hazards.overwrite(rng)
+hazards.compare(checks)
+print(len(checks))
+"""
+
+
+def earlier(seconds):
+    """The same for blocks that PyTorch's allocator gave out before Ashlar was enabled."""
+    return "%d blocks" % int(subprocess.check_output([sys.executable, "-c", EARLIER], env=plain_environment(), timeout=120))
+
+
+def plain_environment():
+    """The environment without that of `python3 -m ashlar`; the package and this file can be imported."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("ASHLAR_ENABLE", "PYTHONPATH")}
+    folders = [p for p in sys.path if os.path.isdir(os.path.join(p, "ashlar"))]
+    environment["PYTHONPATH"] = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *folders])
+    return environment
+
+
 def graphs(seconds):
-    """Graphs are captured while other threads allocate and free, and replayed with freed memory overwritten."""
-    stop, failed = threading.Event(), []
+    """Graphs are captured while other threads allocate and free, and replayed with freed memory overwritten.
+
+    The threads' blocks are used by the stream that is captured, too.
+    """
+    stop, failed, captured = threading.Event(), [], torch.cuda.Stream()
 
     def churn():
         rng, held = random.Random(1), []
@@ -67,6 +120,8 @@ def graphs(seconds):
             with torch.cuda.stream(stream):
                 while not stop.is_set():
                     held.append(torch.full((rng.randrange(1, 8 * MIB),), 7.0, device="cuda"))
+                    if rng.random() < 0.5:
+                        held[-1].record_stream(captured)
                     if len(held) > 10:
                         held.pop(rng.randrange(len(held)))
         except Exception as e:
@@ -81,7 +136,7 @@ def graphs(seconds):
         x = torch.full((1000, 1000), 1.0, device="cuda")
         g = torch.cuda.CUDAGraph()
         torch.cuda.current_stream().synchronize()
-        with torch.cuda.graph(g, capture_error_mode="thread_local" if count % 2 else "global"):
+        with torch.cuda.graph(g, stream=captured, capture_error_mode=("thread_local", "relaxed")[count % 2]):
             y = x
             for _ in range(5):
                 y = (y + x) * 1.0
@@ -225,8 +280,7 @@ def exits(seconds):
         script = os.path.join(folder, "exit.py")
         with open(script, "w") as f:
             f.write(EXITS)
-        environment = {k: v for k, v in os.environ.items() if k not in ("ASHLAR_ENABLE", "PYTHONPATH")}
-        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if os.path.isdir(os.path.join(p, "ashlar")))
+        environment = plain_environment()
         n, deadline = 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
             how = ("plain", "exception", "os._exit", "cycle")[n // 2 % 4]
@@ -276,8 +330,37 @@ def signals(seconds):
     return "3 processes"
 
 
+def training(seconds):
+    """Training under a limit of 1.01 of what it requests: no NaN, no growth, no long step."""
+    sys.path.insert(0, os.environ.get("WORKLOADS", os.path.join(os.path.dirname(__file__), "../../bench/pytorch")))
+    import workloads
+
+    step, _ = workloads.gpt()
+    total = torch.cuda.get_device_properties(0).total_memory
+    live, times, deadline = [], [], 0
+    while not deadline or time.monotonic() < deadline:
+        rng = random.Random(1)  # the same thirty shapes again and again
+        for _ in range(30):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            loss = step(rng)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+            assert loss.isfinite().item(), f"step {len(times)}: loss {loss.item()}"
+            del loss
+        live.append(torch.cuda.memory_stats()["requested_bytes.all.current"])
+        assert live[-1] == live[0], f"after {len(times)} steps {live[-1] - live[0]} bytes more are live"
+        if not deadline:
+            peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(1.01 * peak / total)
+            deadline = time.monotonic() + seconds
+    usual = sorted(times)[len(times) // 2]
+    return f"{len(times)} steps, {usual * 1e3:.0f} ms each, the longest after the first round {max(times[30:]) * 1e3:.0f} ms"
+
+
 def main():
-    tests = {f.__name__: f for f in (streams, graphs, threads, context, forks, exits, signals)}
+    tests = {f.__name__: f for f in (streams, earlier, graphs, threads, context, forks, exits, signals, training)}
     p = argparse.ArgumentParser()
     p.add_argument("names", nargs="*", default=[])
     p.add_argument("--seconds", type=float, default=20)
