@@ -43,6 +43,10 @@ func (x *explainer) what() string {
 		return fmt.Sprintf("Fragmentation: %s was free, the largest hole %s, the request %s.", FormatSize(x.free()),
 			FormatSize(l.LargestHole), FormatSize(r.Failure.Size))
 	case PrivatePools:
+		if r.Failure == nil {
+			return fmt.Sprintf("Private pools keep %s free, of %s that is reserved at the end.", FormatSize(l.FreePools),
+				FormatSize(l.Reserved))
+		}
 		return fmt.Sprintf("Private pools keep %s free that a request of %s could not use.", FormatSize(l.FreePools),
 			FormatSize(r.Failure.Size))
 	case Cached:
@@ -74,7 +78,7 @@ func (x *explainer) limitReached() string {
 func (x *explainer) who() string {
 	r := x.r
 	if len(r.Holders) == 0 {
-		return ""
+		return "At " + r.View.Moment.Name + " nothing was in use."
 	}
 	of := "At " + r.View.Moment.Name + ", "
 	share := func(bytes int64) string {
@@ -104,7 +108,7 @@ func (x *explainer) remedy() string {
 	best := r.best()
 	switch r.Verdicts[0].Cause {
 	case None:
-		if best != nil {
+		if best != nil && r.Needed[0].Bytes > 0 {
 			return fits(best, "This run needs at least "+FormatSize(r.Needed[0].Bytes)+", and with ", ".")
 		}
 		return "No other setting that was replayed needs notably less."
@@ -121,6 +125,9 @@ func (x *explainer) remedy() string {
 		if x.onePool {
 			return "If all private pools were one (graphs can share a pool), this run would fit."
 		}
+		if r.Failure == nil {
+			return "Let graphs share a pool, or free the pools, so that other requests can use it."
+		}
 		return "Without private pools the run fits: free them, or do less in them."
 	case Cached:
 		if best == nil || best.Bytes > b.AtLeast {
@@ -132,8 +139,10 @@ func (x *explainer) remedy() string {
 		return fits(best, "With ", " and fits.")
 	case best != nil && best.Bytes < b.Below:
 		return fits(best, "With ", "; the limit may allow it.")
-	case best != nil:
+	case best != nil && r.Needed[0].Bytes > 0:
 		return fits(best, "With ", "; as recorded, "+FormatSize(r.Needed[0].Bytes)+".")
+	case best != nil:
+		return fits(best, "With ", ".")
 	case r.Needed[0].Bytes > 0:
 		return fmt.Sprintf("The request needs a limit of %s or more; no setting that was tried helps.",
 			FormatSize(r.Needed[0].Bytes))

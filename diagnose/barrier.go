@@ -25,8 +25,11 @@ type Barrier struct {
 	Memory, Others int64
 }
 
+// likely returns the likeliest number of bytes that the process could reserve.
+func (b *Barrier) likely() int64 { return b.AtLeast + (b.Below-1-b.AtLeast)/2 }
+
 // tight reports whether even an allocator that wastes nothing would have filled nearly all of the memory.
-func (b *Barrier) tight() bool { return float64(b.Required) > 0.95*float64(b.AtLeast) }
+func (b *Barrier) tight() bool { return float64(b.Required) > 0.95*float64(b.likely()) }
 
 // Limit returns the limit of the process in bytes, with an upper bound: it is less than below. If it is exactly known,
 // below is limit+1. It is 0 if there was none or none is known.
@@ -92,29 +95,6 @@ func (x *explainer) memory() int64 {
 	return 0
 }
 
-// ownOverhead is the most memory of a GPU, in bytes, that a process has beside its allocator: its context and the
-// workspaces of libraries. 0.3 to 1.2 GiB are usual.
-const ownOverhead = 3 << 29
-
-// gpuSizes are the memory sizes of GPUs in MiB, as cudaMemGetInfo and its counterparts report them.
-var gpuSizes = []int64{
-	4_040, 5_930, 7_980, 8_110, 10_000, 11_010, 11_910, 12_200, 14_910, 15_100, 15_980, 16_270, 20_020, 20_470, 22_510,
-	22_730, 24_080, 24_210, 24_250, 32_110, 32_500, 40_320, 40_440, 45_470, 45_490, 48_510, 48_680, 65_520, 81_050,
-	81_090, 81_150, 81_560, 95_320, 95_830, 97_250, 97_870, 143_156, 143_770, 182_640, 183_360, 196_590, 262_130, 275_000,
-	294_890,
-}
-
-// ownsGPU reports whether a process that could have so many bytes had a whole GPU of some usual size, except its own
-// overhead.
-func ownsGPU(reachable int64) bool {
-	for _, mib := range gpuSizes {
-		if size := mib << 20; reachable <= size && size-reachable <= ownOverhead {
-			return true
-		}
-	}
-	return false
-}
-
 // judgeDevice names the cause when the GPU refused a request that no allocator could have served.
 func (x *explainer) judgeDevice() error {
 	b := &x.r.Barrier
@@ -134,7 +114,7 @@ func (x *explainer) judgeDevice() error {
 			"time. Other processes, or other libraries of this one, had the rest.", FormatSize(b.Reachable),
 			FormatSize(x.w.RecordedLimit))
 		return nil
-	case b.Memory == 0 && !ownsGPU(b.Reachable):
+	case b.Memory == 0 && !x.ownsGPU():
 		x.say(OtherProcesses, Likely, "The process could have %s in all, which is the size of no usual GPU. Other "+
 			"processes, or other libraries of this one, hold the rest. The recording does not have the size of the "+
 			"GPU: --memory gives it.", FormatSize(b.Reachable))

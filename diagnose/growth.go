@@ -43,7 +43,7 @@ const (
 	leastGrowth   = 4 << 20 // bytes that must remain
 	growthOfPeak  = 0.01    // part of the requested peak that must remain
 	growthOften   = 0.8     // part of the steps of which a line must have blocks that remain
-	transientPart = 2       // how often inferred steps must free what remains of them
+	manyRequests  = 12      // requests in a step that is not a layer
 )
 
 // findGrowth sets Report.Growth.
@@ -94,7 +94,7 @@ func (x *explainer) findGrowth() {
 		g.Blocks += l.Blocks
 		g.blocks = append(g.blocks, l.leaked...)
 	}
-	if found.Inferred && x.transient(counted) < transientPart*g.Bytes {
+	if found.Inferred && !x.plausible(counted, g.Bytes) {
 		return
 	}
 	if g.Bytes < leastGrowth || float64(g.Bytes) < growthOfPeak*float64(x.r.RequestedPeak) {
@@ -195,6 +195,26 @@ func (x *explainer) transient(steps []holders.Step) (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// plausible reports whether inferred steps, of which so many bytes remain, look like those of a program: they free much of
+// what they allocate, and a program that failed made more than a few requests in each. A loop that fills the memory once
+// does not.
+func (x *explainer) plausible(steps []holders.Step, remain int64) bool {
+	transient := x.transient(steps)
+	switch {
+	case transient >= 2*remain:
+		return true
+	case x.r.Failure == nil:
+		return transient >= remain/2
+	}
+	requests := 0
+	for i := range x.h.Blocks {
+		if within(steps, &x.h.Blocks[i]) {
+			requests++
+		}
+	}
+	return requests >= manyRequests*len(steps) && transient >= remain/4
 }
 
 // within reports whether a block was allocated from the first to the last of some steps.

@@ -18,9 +18,9 @@ func (x *explainer) judgeFailure() error {
 		return err
 	}
 	switch {
-	case b.Required > b.AtLeast && b.ByLimit:
+	case b.Required > b.likely() && b.ByLimit:
 		return x.judgeLimit()
-	case b.Required > b.AtLeast:
+	case b.Required > b.AtLeast && !b.ByLimit:
 		return x.judgeDevice()
 	}
 	if b.ByLimit && b.tight() {
@@ -78,12 +78,14 @@ type candidate struct {
 
 // judgeUnusable finds the cause that kept the request from memory that was there.
 func (x *explainer) judgeUnusable() error {
-	limit := x.r.Barrier.AtLeast
+	limit, sure := x.r.Barrier.AtLeast, Certain
+	if x.r.Barrier.Required > limit {
+		limit, sure = x.r.Barrier.likely(), Likely // that was there only if the limit is as high
+	}
 	same, err := x.trials.fits(replay.AsRecorded, x.trials.program, limit)
 	if err != nil {
 		return err
 	}
-	sure := Certain
 	if same {
 		sure = Likely // the simulated device has other addresses, so the replay is not the recorded run
 	}
@@ -97,7 +99,7 @@ func (x *explainer) judgeUnusable() error {
 		}
 		if fits {
 			x.say(c.cause, sure, "%s", c.reason)
-			return x.tryOnePool(c.cause)
+			return x.tryOnePool(c.cause, limit)
 		}
 	}
 	if len(x.r.Verdicts) > 0 {
@@ -109,9 +111,9 @@ func (x *explainer) judgeUnusable() error {
 }
 
 // tryOnePool finds out whether the request succeeds if all private pools are one.
-func (x *explainer) tryOnePool(c Cause) (err error) {
+func (x *explainer) tryOnePool(c Cause, limit int64) (err error) {
 	if p := x.trials.program; c == PrivatePools && privatePools(p) > 1 {
-		x.onePool, err = x.trials.fits(replay.AsRecorded, onePool(p), x.r.Barrier.AtLeast)
+		x.onePool, err = x.trials.fits(replay.AsRecorded, onePool(p), limit)
 	}
 	return err
 }
@@ -211,6 +213,9 @@ func (x *explainer) judgeRun() error {
 	if err := x.judgeCost(); err != nil {
 		return err
 	}
+	if err := x.judgePools(); err != nil {
+		return err
+	}
 	if len(x.r.Verdicts) == 0 {
 		x.say(None, Certain, "No request failed, live memory does not grow from step to step, and no setting costs "+
 			"much memory.")
@@ -247,6 +252,33 @@ func (x *explainer) judgeCost() error {
 	}
 	return nil
 }
+
+// judgePools names private pools if most of the memory that is reserved at the end is free in them, and a replay without
+// them reserves much less.
+func (x *explainer) judgePools() error {
+	l := x.layoutAt(len(x.h.Trace.Events)-1, 0, 0)
+	if l == nil || l.FreePools < l.Reserved/2 {
+		return nil
+	}
+	recorded, err := x.trials.run(replay.AsRecorded, x.trials.program, x.limit())
+	if err != nil || !near(recorded.ReservedPeak, x.r.ReservedPeak) {
+		return err
+	}
+	row, err := x.trials.run(replay.AsRecorded, noPools(x.trials.program), x.limit())
+	if err != nil {
+		return err
+	}
+	if row.Completed() && float64(recorded.ReservedPeak-row.ReservedPeak) > stranded*float64(recorded.ReservedPeak) {
+		x.r.Layout = l
+		x.say(PrivatePools, Likely, "Of %s that is reserved at the end, %s is free in %d private pools, which other "+
+			"requests cannot use. A replay without private pools reserves %s at most.", FormatSize(l.Reserved),
+			FormatSize(l.FreePools), l.PrivatePools, FormatSize(row.ReservedPeak))
+	}
+	return nil
+}
+
+// stranded is the part of the reserved memory that a replay without private pools must save for them to be a cause.
+const stranded = 0.25
 
 // near reports whether a and b differ by a twentieth at most.
 func near(a, b int64) bool { return 20*max(a-b, b-a) <= max(a, b) }

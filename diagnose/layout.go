@@ -68,13 +68,19 @@ type placed struct {
 
 // findLayout sets Report.Layout to that at the failed request or, without one, at the peak.
 func (x *explainer) findLayout() {
-	event, stream, request := x.peak.Event, uint64(0), int64(0)
 	if f := x.r.Failure; f != nil {
-		event, stream, request = f.Entry, f.Stream, f.Size
+		x.r.Layout = x.layoutAt(f.Entry, f.Stream, f.Size)
+		return
 	}
+	x.r.Layout = x.layoutAt(x.peak.Event, 0, 0)
+}
+
+// layoutAt returns the layout after an event, for a request of a size on a stream; without a request, all streams are
+// alike. It returns nil if no memory was reserved.
+func (x *explainer) layoutAt(event int, stream uint64, request int64) *Layout {
 	regions := regionsAt(x.s, x.h, event)
 	if len(regions) == 0 {
-		return
+		return nil
 	}
 	place(x.h, x.s, regions, event)
 	l := &Layout{}
@@ -111,7 +117,7 @@ func (x *explainer) findLayout() {
 	if request > 0 {
 		l.Move = x.move(own, request)
 	}
-	x.r.Layout = l
+	return l
 }
 
 // regionsAt returns the reserved memory after an event, by address. It begins with the final state, and undoes the

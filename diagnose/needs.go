@@ -10,7 +10,7 @@ import (
 // which takes half as many replays.
 const (
 	longRecording    = 200_000 // ops
-	coarseResolution = 0.004
+	coarseResolution = 0.01
 )
 
 // findNeeds sets Report.Needed: the recorded settings, those without the harmful one, and expandable segments.
@@ -28,7 +28,7 @@ func (x *explainer) findNeeds() error {
 	}
 	searches := make([]replay.LimitSearch, len(specs))
 	for i, spec := range specs {
-		searches[i] = replay.LimitSearch{Work: x.w, Spec: spec}
+		searches[i] = replay.LimitSearch{Work: x.trials.work, Spec: spec}
 	}
 	found, err := replay.SearchLimits(searches, replay.LimitOptions{
 		Capacity: x.trials.capacity, Resolution: resolution,

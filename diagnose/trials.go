@@ -26,7 +26,9 @@ func newTrials(w *replay.Work, op int) trials {
 	if op >= 0 {
 		upTo.Ops, upTo.Entries = upTo.Ops[:op+1:op+1], upTo.Entries[:op+1:op+1]
 	}
-	t := trials{work: w, program: &upTo}
+	unlimited := *w // the limit is that of each trial
+	unlimited.Recorded.Limit, unlimited.Recorded.MemoryFraction = 0, 1
+	t := trials{work: &unlimited, program: &upTo}
 	t.capacity = max(replay.H200Memory, 4*w.Program.LowerBound(), 2*w.RecordedReserved)
 	t.capacity = min(t.capacity, maxCapacity)
 	return t

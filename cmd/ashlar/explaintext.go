@@ -95,8 +95,11 @@ func writeLayout(field func(name, format string, args ...any), r *diagnose.Repor
 		return
 	}
 	when, hole := "at the peak", "segments with live blocks, or unused ones"
-	if r.Failure != nil {
+	switch {
+	case r.Failure != nil:
 		when, hole = "when the request failed", "segments that the request could use"
+	case r.Has(diagnose.PrivatePools):
+		when = "at the end"
 	}
 	parts := []string{diagnose.FormatSize(l.Requested) + " in use"}
 	add := func(n int64, format string, args ...any) {
