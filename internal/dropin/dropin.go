@@ -1,15 +1,14 @@
 // Package dropin is the Go side of cmd/libashlar. It allocates GPU memory for programs that are not written in Go, such
 // as PyTorch. They name devices by number, streams by handle and blocks by address.
 //
-// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are reported as errors, not
-// as panics: a panic would end the foreign program.
+// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller are reported as errors. A panic is a bug of
+// Ashlar; cmd/libashlar turns it into an error, since it would end the foreign program.
 package dropin
 
 import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -68,7 +67,6 @@ func New(devices int, text string, open func(ordinal int) (driver.Device, error)
 // Alloc allocates at least size bytes of a device's memory and returns their address. Work queued later on the stream
 // with this handle may use them. For size 0, Alloc returns 0. The error matches mem.ErrNoMemory if there is no room.
 func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Pointer, err error) {
-	defer recovered(&err)
 	if size == 0 {
 		return 0, nil
 	}
@@ -89,7 +87,6 @@ func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Poi
 // Free frees the block that starts at an address. Work already queued on the block's streams may still use it. The
 // error matches ErrUnknown if no live block starts there.
 func (p *Process) Free(at driver.Pointer) (err error) {
-	defer recovered(&err)
 	if at == 0 || p.pins.keep(at) {
 		return nil
 	}
@@ -103,7 +100,6 @@ func (p *Process) Free(at driver.Pointer) (err error) {
 // RecordStream notes that work on a stream of the block's device uses the live block that contains an address. If the
 // stream is external, its owner may destroy it once the block is freed.
 func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool) (err error) {
-	defer recovered(&err)
 	if at == 0 {
 		return nil
 	}
@@ -133,7 +129,6 @@ type Block struct {
 
 // Block describes the live block that contains an address. The error matches ErrUnknown if there is none.
 func (p *Process) Block(at driver.Pointer) (b Block, err error) {
-	defer recovered(&err)
 	l, g, err := p.holding(at)
 	if err != nil {
 		return Block{}, err
@@ -144,7 +139,6 @@ func (p *Process) Block(at driver.Pointer) (b Block, err error) {
 // Pin keeps the block that contains an address allocated and at that address, even after its Free. Each Pin must be
 // undone by one Unpin.
 func (p *Process) Pin(at driver.Pointer) (err error) {
-	defer recovered(&err)
 	l, _, err := p.holding(at)
 	if err == nil {
 		p.pins.add(l.Ptr)
@@ -154,7 +148,6 @@ func (p *Process) Pin(at driver.Pointer) (err error) {
 
 // Unpin undoes one Pin. If that was the last one and Free was called, Unpin frees the block.
 func (p *Process) Unpin(at driver.Pointer) (err error) {
-	defer recovered(&err)
 	l, _, err := p.holding(at)
 	if err != nil {
 		return err
@@ -171,7 +164,6 @@ func (p *Process) Unpin(at driver.Pointer) (err error) {
 
 // EnablePeer lets work on one device use the memory of another, whenever that is allocated.
 func (p *Process) EnablePeer(ordinal, peer int) (err error) {
-	defer recovered(&err)
 	g, err := p.gpu(ordinal)
 	if err != nil {
 		return err
@@ -203,7 +195,6 @@ type captureAnnouncer interface {
 }
 
 func (p *Process) capture(ordinal int, announce func(captureAnnouncer)) (err error) {
-	defer recovered(&err)
 	g, err := p.gpu(ordinal)
 	if err != nil {
 		return err
@@ -249,11 +240,4 @@ func (p *Process) holding(at driver.Pointer) (raw.LiveBlock, *gpu, error) {
 		}
 	}
 	return l, nil, ErrUnknown
-}
-
-// recovered turns a panic into an error. Every exported method except Close defers it.
-func recovered(err *error) {
-	if bug := recover(); bug != nil {
-		*err = fmt.Errorf("ashlar: %v\n%s", bug, debug.Stack())
-	}
 }

@@ -260,11 +260,3 @@ func TestEventsNameDevicesAndHandles(t *testing.T) {
 		t.Error("no segments")
 	}
 }
-
-func TestPanicsAreErrors(t *testing.T) {
-	p, err := New(1, "", func(int) (driver.Device, error) { panic("a bug") })
-	testkit.Must(t, err)
-	if _, err := p.Alloc(0, 0, 1); err == nil || !strings.Contains(err.Error(), "a bug") {
-		t.Errorf("error %v", err)
-	}
-}

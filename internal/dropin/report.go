@@ -13,7 +13,6 @@ import (
 // SetLimit limits the bytes that a device's allocator reserves; 0 is no limit. It does not open the device: the limit
 // of an unused device takes effect at its first use.
 func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
-	defer recovered(&err)
 	if uint(ordinal) >= uint(len(p.gpus)) || bytes < 0 {
 		return fmt.Errorf("%w: a limit of %d bytes for device %d of %d", ErrInvalid, bytes, ordinal, len(p.gpus))
 	}
@@ -32,7 +31,6 @@ func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
 // EmptyCache returns a device's unused memory to the driver. If ordinal is -1, it does so for all devices that were
 // used.
 func (p *Process) EmptyCache(ordinal int) (err error) {
-	defer recovered(&err)
 	if ordinal >= 0 {
 		g, err := p.gpu(ordinal)
 		if err != nil {
@@ -59,7 +57,6 @@ func (g *gpu) emptyCache() error {
 // CacheInfo returns the bytes that are cached and free, and the size of the largest request that the device could
 // serve.
 func (p *Process) CacheInfo(ordinal int) (cached, largest int64, err error) {
-	defer recovered(&err)
 	g, err := p.gpu(ordinal)
 	if err != nil {
 		return 0, 0, err
@@ -76,7 +73,6 @@ type Stats struct {
 
 // Stats returns the statistics of a device. They are zero if the device was not used.
 func (p *Process) Stats(ordinal int) (s Stats, err error) {
-	defer recovered(&err)
 	if uint(ordinal) < uint(len(p.gpus)) {
 		s.Limit, s.Stalls = p.gpus[ordinal].limit.Load(), -1
 	}
@@ -93,7 +89,6 @@ func (p *Process) Stats(ordinal int) (s Stats, err error) {
 
 // ResetPeakStats sets every peak of a device to the current value.
 func (p *Process) ResetPeakStats(ordinal int) (err error) {
-	defer recovered(&err)
 	g, err := p.used(ordinal)
 	if g == nil {
 		return err
@@ -103,7 +98,6 @@ func (p *Process) ResetPeakStats(ordinal int) (err error) {
 
 // ResetAccumulatedStats sets the accumulated counters of a device to zero.
 func (p *Process) ResetAccumulatedStats(ordinal int) (err error) {
-	defer recovered(&err)
 	g, err := p.used(ordinal)
 	if g == nil {
 		return err
@@ -119,7 +113,6 @@ type Segment struct {
 
 // Snapshot returns the segments of a device, in the order of addresses.
 func (p *Process) Snapshot(ordinal int) (all []Segment, err error) {
-	defer recovered(&err)
 	g, err := p.used(ordinal)
 	if g == nil {
 		return nil, err
@@ -141,7 +134,6 @@ type Event struct {
 // Observe calls fn for every later event of all devices, in place of the previous function; nil stops reporting. fn
 // runs on the thread that caused the event, with the allocator locked: it must not call the Process.
 func (p *Process) Observe(fn func(Event)) (err error) {
-	defer recovered(&err)
 	p.mu.Lock()
 	p.observer = fn
 	p.mu.Unlock()
