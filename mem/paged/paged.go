@@ -158,7 +158,9 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.OptionsAllocator. With NoRetry it neither waits nor frees device memory to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("paged: Alloc", s)
-	size, o = o.Rounded(size)
+	if o.RoundUp != 0 {
+		size, o = o.Rounded(size)
+	}
 	switch {
 	case size < 0:
 		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))
