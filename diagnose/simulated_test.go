@@ -18,12 +18,11 @@ const mib = 1 << 20
 
 // A program allocates on a simulated GPU, and is recorded.
 type program struct {
-	t     *testing.T
-	dev   *sim.Device
-	pool  *caching.Allocator
-	a     mem.Allocator
-	full  bool // a request failed
-	other []driver.Stream
+	t    *testing.T
+	dev  *sim.Device
+	pool *caching.Allocator
+	a    mem.Allocator
+	full bool // a request failed
 }
 
 // alloc allocates a number of MiB. After the first request that fails, it does nothing.

@@ -130,11 +130,7 @@ func (x *Frames) Line(id trace.StackID) string {
 // user is relative to the directory that contains all of the user's files in the table, and that of a package to the
 // directory of the packages.
 func (x *Frames) Label(f trace.Frame) string {
-	file := slashed(f.Filename)
-	name := f.Name
-	if strings.HasSuffix(file, ".go") {
-		name = path.Base(name) // without the directories of the package
-	}
+	file, name := slashed(f.Filename), x.name(f)
 	switch native := kindOf(f.Name, file) <= frameNatives; {
 	case native && name == "":
 		return fmt.Sprintf("%s:%d", path.Base(file), f.Line)

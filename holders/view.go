@@ -41,6 +41,9 @@ func ParseKey(name string) (Key, error) {
 	return 0, fmt.Errorf("holders: unknown key %q: want one of %s", name, strings.Join(keyNames[:], ", "))
 }
 
+// stackArrow is between the lines of a stack in labels: from a function to its caller.
+const stackArrow = " ← "
+
 // noTag is the label of a block without a tag.
 const noTag = "(no tag)"
 
@@ -182,7 +185,7 @@ func (h *History) stackLabel(k Key, id trace.StackID) string {
 		for _, f := range h.Frames.Shown(id) {
 			lines = append(lines, h.Frames.Label(f))
 		}
-		return strings.Join(lines, " ← ")
+		return strings.Join(lines, stackArrow)
 	}
 	return h.Frames.Label(f)
 }

@@ -27,7 +27,7 @@ import (
 // Exit codes of all commands. With several files the highest applies. Those of signals are in createPartial.
 const (
 	exitOK      = 0
-	exitDiffers = 1 // verify: something differs; doctor: a driver that was named cannot work
+	exitDiffers = 1 // verify: something differs; diff: more growth than --max-growth; doctor: a driver that was named cannot work
 	exitUsage   = 2
 	exitInput   = 3 // a file or a device cannot be used, or the output cannot be written
 	exitNoRoom  = 4 // a device has too little memory; replay: no row completes; tune: no setting is enough
@@ -65,7 +65,7 @@ Sizes are written as 18.2GiB, 512k or 2097152.
 Exit codes of all commands; with several files, the highest:
 
     0          success
-    1          verify found a difference, or doctor found a driver that cannot work
+    1          verify found a difference, diff more growth than is allowed, or doctor a driver that cannot work
     2          wrong usage, or an output that would replace a file
     3          a file or a device cannot be used, or the output cannot be written
     4          out of memory: no row of a replay completed, no setting is enough, or a device has too little memory
@@ -80,6 +80,7 @@ type commands struct {
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Tune       tuneCmd       `cmd:"" help:"Search the allocator settings with which traces need the least memory."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	Diff       diffCmd       `cmd:"" help:"Compare the memory of two runs: what grew and what is new, by line."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
 	Estimate   estimateCmd   `cmd:"" help:"Estimate the memory of a model before it runs, from its checkpoint's header."`
