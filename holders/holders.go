@@ -49,7 +49,7 @@ type Block struct {
 	// was allocated.
 	Start int32
 
-	Freed int32 // the event that requested its free; len(Events) if there is none
+	Freed int32 // the event that requested its free; len(Events) if there is none, -1 if it is older than the recording
 	End   int32 // the event that made its memory available again; len(Events) if it was still active at the end
 
 	Stack    trace.StackID // where it was allocated; 0 if unknown

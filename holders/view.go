@@ -115,7 +115,7 @@ func (v *View) By(keys ...Key) []Holder {
 	}
 	labels := make([]func(*Block) string, len(keys))
 	for i, k := range keys {
-		labels[i] = v.history.labeller(k)
+		labels[i] = v.history.Labeller(k)
 	}
 	index := map[string]int{}
 	values := make([]string, len(keys))
@@ -141,10 +141,10 @@ func (v *View) By(keys ...Key) []Holder {
 }
 
 // Label returns the value of a key of a block, as in Holder.Label.
-func (h *History) Label(k Key, b *Block) string { return h.labeller(k)(b) }
+func (h *History) Label(k Key, b *Block) string { return h.Labeller(k)(b) }
 
 // labeller returns a function for the values of a key, which keeps those of stacks.
-func (h *History) labeller(k Key) func(*Block) string {
+func (h *History) Labeller(k Key) func(*Block) string {
 	switch k {
 	case ByCategory:
 		return func(b *Block) string { return b.Category.String() }

@@ -14,7 +14,7 @@ import (
 )
 
 type exportCmd struct {
-	To string `required:"" enum:"pickle,json,pprof,perfetto,flamegraph" placeholder:"FORMAT" help:"pickle, json, pprof, perfetto or flamegraph."`
+	To string `required:"" enum:"pickle,json,pprof,perfetto,flamegraph,parquet" placeholder:"FORMAT" help:"pickle, json, pprof, perfetto, flamegraph or parquet."`
 	momentArgs
 	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
@@ -34,6 +34,8 @@ func (*exportCmd) Help() string {
                before the memory has fallen by a tenth. Stacks begin at your own innermost line; --frames all keeps all
     flamegraph a picture for any browser (SVG): the memory in use at the moment of --at, the peak if it is missing, by stack;
                frames that --frames leaves out are not shown
+    parquet    a table for DuckDB, Polars and Spark, with a row for each block: bytes, line, stack, category, stream, pool, the
+               events and times of its allocation and free, and whether it is active at the moment of --at
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
 
 Examples:
@@ -43,6 +45,8 @@ Examples:
     ashlar export --to pprof -o run.pb.gz run.pickle && go tool pprof -http : run.pb.gz
     ashlar export --to pprof --at oom -o run.pb.gz run.pickle && go tool pprof -top run.pb.gz
     ashlar export --to flamegraph --at oom -o oom.svg run.pickle
+    ashlar export --to parquet -o run.parquet run.pickle
+    duckdb -c "SELECT line, sum(bytes) FROM 'run.parquet' WHERE active GROUP BY line ORDER BY 2 DESC"
     ashlar export --to perfetto -o run.json run.pickle
 
 ` + momentHelp
@@ -59,16 +63,17 @@ var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
 var momentExporters = map[string]func(io.Writer, ...*holders.View) error{
 	"pprof":      export.WriteProfile,
 	"flamegraph": export.WriteFlameGraph,
+	"parquet":    export.WriteParquet,
 }
 
 // Run implements the command.
 func (c *exportCmd) Run(s *streams) error {
-	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof") &&
+	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof" || c.To == "parquet") &&
 		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
 	}
 	if c.At != "" && momentExporters[c.To] == nil {
-		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof or flamegraph", c.To)}
+		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof, flamegraph or parquet", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestExportHelp(t *testing.T) {
 func TestExport(t *testing.T) {
 	for to, begins := range map[string]string{
 		"pickle": "\x80\x04\x95", "pprof": "\x1f\x8b", "json": `{"device_traces":[`, "perfetto": `{"displayTimeUnit":"ms",`,
-		"flamegraph": "<?xml ",
+		"flamegraph": "<?xml ", "parquet": "PAR1",
 	} {
 		out := ok(t, "export", "--to", to, sample("unet.stacks"))
 		if !strings.HasPrefix(out, begins) || len(out) < 500 {

@@ -147,7 +147,9 @@ type flameWriter struct {
 func (x *flameWriter) printf(format string, args ...any) { fmt.Fprintf(x.w, format, args...) }
 
 // width returns the width of a number of bytes.
-func (x *flameWriter) width(bytes int64) float64 { return float64(bytes) / float64(x.total) * flameWidth }
+func (x *flameWriter) width(bytes int64) float64 {
+	return float64(bytes) / float64(x.total) * flameWidth
+}
 
 // depth returns the number of rows of a box and those above it.
 func (x *flameWriter) depth(f *flame) (rows int) {

@@ -143,7 +143,7 @@ func TestFlameGraphOfNothing(t *testing.T) {
 func TestWriteErrors(t *testing.T) {
 	view := views(t, recorded(t, "unet.stacks"), "peak")[0]
 	for name, write := range map[string]func(io.Writer, ...*holders.View) error{
-		"profile": export.WriteProfile, "flame graph": export.WriteFlameGraph,
+		"profile": export.WriteProfile, "flame graph": export.WriteFlameGraph, "table": export.WriteParquet,
 	} {
 		if err := write(fullWriter{}, view); !errors.Is(err, errFull) {
 			t.Errorf("%s: %v", name, err)
