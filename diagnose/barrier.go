@@ -82,6 +82,9 @@ func (x *explainer) memory() int64 {
 	if x.opts.Memory > 0 {
 		return x.opts.Memory
 	}
+	if o := x.s.OutOfMemory; o != nil && o.Facts != nil && o.Facts.Device == x.w.Device && o.Facts.Total > 0 {
+		return o.Facts.Total // a report of snapshot.ReportOOM
+	}
 	value, _ := x.s.Extra.Get(MemoryKey)
 	list, _ := value.([]any)
 	for _, item := range list {
