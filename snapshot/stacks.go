@@ -41,11 +41,10 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bo
 		case fieldFilename:
 			filename = v
 		case fieldLine:
-			line, bad := bits(doc, "line", v)
-			if bad != nil {
+			var bad *problem
+			if id.line, bad = integer(doc, "line", v); bad != nil {
 				return 0, bad
 			}
-			id.line = int64(line)
 		}
 	}
 	if seen&knownInFrames != knownInFrames {
