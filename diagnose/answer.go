@@ -89,6 +89,12 @@ func (x *explainer) who() string {
 		return of + percent
 	}
 	top := &r.Holders[0]
+	for i := range r.Holders {
+		if !strings.HasPrefix(r.Holders[i].Label, "(") { // it has a line, which can be changed
+			top = &r.Holders[i]
+			break
+		}
+	}
 	line, category := top.Values[0], top.Values[1]
 	known := category != holders.Unknown.String()
 	switch stacks := x.h.Trace.Stacks.Len() > 0; {

@@ -63,14 +63,16 @@ type Block struct {
 // New returns the history of a device. A snapshot without a history of the device has only its final state. The error
 // is that of trace.ToProgram, for events that refer to missing tables.
 func New(s *snapshot.Snapshot, device int) (*History, error) {
-	return newHistory(s, device, NewFrames(s.Stacks))
+	frames := NewFrames(s.Stacks)
+	return newHistory(s, device, frames, newStackPhases(frames))
 }
 
 // All returns the histories of all devices that have blocks or events. They share Frames.
 func All(s *snapshot.Snapshot) (all []*History, err error) {
 	frames := NewFrames(s.Stacks)
+	phases := newStackPhases(frames)
 	for device := range s.NumDevices() {
-		h, err := newHistory(s, device, frames)
+		h, err := newHistory(s, device, frames, phases)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +83,7 @@ func All(s *snapshot.Snapshot) (all []*History, err error) {
 	return all, nil
 }
 
-func newHistory(s *snapshot.Snapshot, device int, frames *Frames) (*History, error) {
+func newHistory(s *snapshot.Snapshot, device int, frames *Frames, phases *stackPhases) (*History, error) {
 	p, err := s.Program(device, trace.ProgramOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("holders: device %d: %w", device, err)
@@ -96,6 +98,7 @@ func newHistory(s *snapshot.Snapshot, device int, frames *Frames) (*History, err
 	h.survivors(p, active)
 	slices.SortStableFunc(h.Blocks, func(a, b Block) int { return cmp.Compare(a.Start, b.Start) })
 	h.sum()
+	h.categorize(phases)
 	return h, nil
 }
 

@@ -58,6 +58,7 @@ var (
 	profilerStep  = regexp.MustCompile(`^ProfilerStep#(\d+)$`)
 	userStep      = regexp.MustCompile(`(?i)^(?:train(?:ing)?[ _-]*)?(?:step|iteration|iter|batch)[ _#:-]*(\d+)?$`)
 	optimizerStep = regexp.MustCompile(`^Optimizer\.step#`)
+	optimizerZero = regexp.MustCompile(`^Optimizer\.zero_grad#`)
 )
 
 // A mark is an annotation: it is between the events event-1 and event.
@@ -65,6 +66,7 @@ type mark struct {
 	event int
 	name  string
 	start bool
+	tied  int // events from event on that have the time of the annotation, so that their order is not known
 }
 
 // marks returns the annotations of the device in order: those among the events, or else those of the snapshot.
@@ -75,7 +77,7 @@ func (h *History) marks() (marks []mark) {
 			continue
 		}
 		stage, name, _ := strings.Cut(h.Trace.Metadata[e.Metadata], " ")
-		marks = append(marks, mark{i, name, stage == trace.StageStart})
+		marks = append(marks, mark{event: i, name: name, start: stage == trace.StageStart})
 	}
 	if len(marks) > 0 || len(h.Trace.Events) == 0 || h.Since(len(h.Trace.Events)-1) == 0 {
 		return marks
@@ -86,7 +88,11 @@ func (h *History) marks() (marks []mark) {
 			continue
 		}
 		event := sort.Search(len(h.Trace.Events), func(n int) bool { return h.Trace.Events[n].TimeUS >= a.TimeUS })
-		marks = append(marks, mark{event, a.Name, a.Stage == trace.StageStart})
+		tied := 0
+		for event+tied < len(h.Trace.Events) && h.Trace.Events[event+tied].TimeUS == a.TimeUS {
+			tied++
+		}
+		marks = append(marks, mark{event, a.Name, a.Stage == trace.StageStart, tied})
 	}
 	slices.SortStableFunc(marks, func(a, b mark) int { return a.event - b.event })
 	return marks

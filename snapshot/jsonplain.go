@@ -164,7 +164,7 @@ func (j *jsonSink) line(n uint32) string {
 		w.key("filename")
 		w.quote(f.Filename)
 		w.key("line")
-		w.integer(f.Line)
+		w.bits(uint64(f.Line))
 		w.extra(j.keys[n])
 		w.endDict()
 		if err := w.out.close(); err != nil && j.out.err == nil {

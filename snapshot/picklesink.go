@@ -81,7 +81,7 @@ func (p *pickleSink) line(n uint32) {
 	p.key("filename")
 	p.text(f.Filename)
 	p.key("line")
-	p.integer(f.Line)
+	p.bits(uint64(f.Line))
 	p.extra(p.keys[n])
 	p.endDict()
 	p.frame[n] = p.w.Put() + 1

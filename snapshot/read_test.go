@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -251,5 +252,21 @@ func TestFilesThatAreNoSnapshots(t *testing.T) {
 	}
 	if _, err := snapshot.ReadFile("testdata/no-such-file"); err == nil || !strings.Contains(err.Error(), "no-such-file") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// Frames of code that torch.compile made may have no line: PyTorch writes its -1 as an unsigned integer.
+func TestFrameWithoutLine(t *testing.T) {
+	input := file(L{}, L{with(event, "frames", L{with(frame, "line", uint64(1<<64-1))})})
+	s := mustRead(t, input)
+	testkit.Equal(t, "line", s.Stacks.Frames[0].Line, -1)
+	var pickled, text bytes.Buffer
+	testkit.Must(t, s.WritePickle(&pickled))
+	for _, lost := range lacking("", plain(t, snapshottest.Pickle(input, 4)), plain(t, pickled.Bytes())) {
+		t.Error(lost)
+	}
+	testkit.Must(t, s.WriteJSON(&text))
+	if !strings.Contains(text.String(), `"line":18446744073709551615`) {
+		t.Errorf("no such line in %s", text.String())
 	}
 }

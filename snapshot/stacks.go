@@ -41,10 +41,11 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bo
 		case fieldFilename:
 			filename = v
 		case fieldLine:
-			var bad *problem
-			if id.line, bad = integer(doc, "line", v); bad != nil {
+			line, bad := bits(doc, "line", v)
+			if bad != nil {
 				return 0, bad
 			}
+			id.line = int64(line)
 		}
 	}
 	if seen&knownInFrames != knownInFrames {

@@ -152,6 +152,9 @@ func (im *importer) plainFrame(n uint32) (any, error) {
 	}
 	f := &im.frames.list[n]
 	known := map[string]any{"name": f.Name, "filename": f.Filename, "line": f.Line}
+	if f.Line < 0 {
+		known["line"] = uint64(f.Line)
+	}
 	frame, err := im.addTo(known, &im.frameKeys, im.frames.keys[n])
 	if err != nil {
 		return nil, err

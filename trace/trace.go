@@ -66,7 +66,7 @@ type StackID uint32
 type Frame struct {
 	Name     string
 	Filename string
-	Line     int64
+	Line     int64 // from 1; PyTorch writes 2^64-1, which is -1 here, for a line that Python does not know
 }
 
 // Stacks holds each distinct call stack once.

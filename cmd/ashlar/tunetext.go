@@ -24,26 +24,35 @@ func (t *tuning) write(p *page, all bool) {
 	if t.Helps() {
 		fmt.Fprintf(p, "\n    %s\n", clean(t.line(), 10*maxWord))
 	}
-	fmt.Fprintln(p)
-	if len(t.Works) == 1 {
-		t.writeRecording(p)
-	} else {
-		t.writeRecordings(p)
-	}
-	if remarks := t.remarks(); len(remarks) > 0 {
+	if t.anyCompletes() {
 		fmt.Fprintln(p)
-		for _, sentence := range remarks {
-			p.paragraph("", sentence)
+		if len(t.Works) == 1 {
+			t.writeRecording(p)
+		} else {
+			t.writeRecordings(p)
 		}
 	}
-	t.writeLimit(p)
-	t.writeChecks(p)
-	t.writeTried(p, all)
+	fmt.Fprintln(p)
+	for _, sentence := range t.remarks() {
+		p.paragraph("", sentence)
+	}
+	if t.anyCompletes() {
+		t.writeLimit(p)
+		t.writeChecks(p)
+	}
+	if all || t.anyCompletes() {
+		t.writeTried(p, all)
+	}
 	for i, w := range t.Works {
 		for _, note := range w.Notes {
 			p.paragraph("Note: ", t.about(i)+note)
 		}
 	}
+}
+
+// anyCompletes reports whether a recording completes with the best setting.
+func (t *tuning) anyCompletes() bool {
+	return slices.ContainsFunc(t.Best.Needs, func(n tune.Need) bool { return n.Bytes >= 0 })
 }
 
 // about is the beginning of a note about a recording.
@@ -122,7 +131,11 @@ func (t *tuning) whyNothingHelps(fail bool) string {
 	}
 	for _, trial := range t.Tried {
 		if s := t.Saving(trial); s > 0 && t.flaw(trial) == "" {
-			of += fmt.Sprintf(" The closest setting, %s, saves %s.", settingsName(t.settings(trial)), fraction(s))
+			saves := fraction(s)
+			if len(t.Works) == 1 {
+				saves = fmt.Sprintf("%s (%s)", bytesize.Format(t.Recorded.Needs[0].Bytes-trial.Needs[0].Bytes), saves)
+			}
+			of += fmt.Sprintf(" The closest setting, %s, saves %s.", settingsName(t.settings(trial)), saves)
 			break
 		}
 	}
@@ -247,9 +260,11 @@ func (t *tuning) remarks() (out []string) {
 	if t.budget.Time > 0 {
 		bound = t.budget.String()
 	}
-	say("Needed is the memory at the smallest limit under which a recording completes while the driver's calls take at "+
-		"most %s after its first third, or no more than with the recorded settings.", bound)
-	if len(t.Works) > 1 {
+	if t.anyCompletes() {
+		say("Needed is the memory at the smallest limit under which a recording completes while the driver's calls take "+
+			"at most %s after its first third, or no more than with the recorded settings.", bound)
+	}
+	if len(t.Works) > 1 && t.anyCompletes() {
 		say("Calls are those to the driver, without a limit.")
 	}
 	for i, w := range t.Works {
@@ -260,6 +275,9 @@ func (t *tuning) remarks() (out []string) {
 		case !enough(n): // the answer says so
 		case limit > 0:
 			say("%s fits into %s.", t.names[i], bytesize.Format(limit))
+		case w.RecordedLimit >= n.Bytes && t.Helps():
+			say("%s ran out of memory when it was recorded, with at least %s. With this setting it fits.", t.names[i],
+				bytesize.Format(w.RecordedLimit))
 		case w.RecordedLimit > 0:
 			say("%s ran out of memory when it was recorded, with %s. It needs %s: --limit says how much there is.",
 				t.names[i], recordedMemory(w), needed(n))
@@ -361,7 +379,7 @@ func (t *tuning) writeChecks(p *page) {
 			cells[0] = "the recorded settings"
 		case t.Best:
 			cells[0] = "this setting"
-			worse = worse || c.Saving <= 0 || !c.Complete
+			worse = worse || c.Saving < 0 || !c.Complete
 		}
 		switch {
 		case c.Work >= 0:
@@ -379,8 +397,8 @@ func (t *tuning) writeChecks(p *page) {
 	tab.write(p)
 	if worse {
 		fmt.Fprintln(p)
-		p.paragraph("", "Where it was not chosen by, this setting saves nothing: what it saves may be particular to these "+
-			"recordings.")
+		p.paragraph("", "On a part that it was not chosen by, this setting needs more memory: what it saves may be particular "+
+			"to these recordings.")
 	}
 }
 

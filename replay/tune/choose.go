@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	pricePerKey = 0.01 // the part of the memory that each key of a setting must save
-	harmless    = 1.01 // as a multiple of the memory that the recorded settings need for a recording
+	pricePerKey = 0.01     // the part of the memory that each key of a setting must save
+	minSaving   = 40 << 20 // bytes that a setting must save in some recording: two of PyTorch's segments
+	harmless    = 1.01     // as a multiple of the memory that the recorded settings need for a recording
 )
 
 // A judge chooses among the settings that were tried on each of its groups: the whole recordings, and perhaps the
@@ -102,10 +103,18 @@ func (j judge) choose(on []int) int {
 	switch {
 	case best.fits > recorded.fits:
 		return order[0]
-	case best.fits < recorded.fits, best.harms, best.cost >= recorded.cost:
+	case best.fits < recorded.fits, best.harms, best.cost >= recorded.cost, !j[0].worthwhile(order[0], on):
 		return recordedTrial
 	}
 	return order[0]
+}
+
+// worthwhile reports whether a trial saves a notable number of bytes in one of some works.
+func (g *group) worthwhile(trial int, on []int) bool {
+	return slices.ContainsFunc(on, func(i int) bool {
+		before, after := g.recorded.Needs[i].Bytes, g.trials[trial].Needs[i].Bytes
+		return after > 0 && (before < 0 || before-after >= minSaving)
+	})
 }
 
 // trial returns the trial of an index.

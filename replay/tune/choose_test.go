@@ -8,17 +8,17 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// groupOf is works of 100 bytes that were run with the recorded settings and others. A trial has its needed bytes for
-// each work; negative is more than the limit of the work.
+// groupOf is works of 100 GiB that were run with the recorded settings and others. A trial has its needed GiB for each
+// work; negative is more than the limit of the work.
 func groupOf(recorded []int64, others ...[]int64) *group {
 	g := &group{}
 	for range recorded {
-		g.bounds, g.works = append(g.bounds, 100), append(g.works, nil)
+		g.bounds, g.works = append(g.bounds, 100<<30), append(g.works, nil)
 	}
 	trial := func(needs []int64) *Trial {
 		t := &Trial{keys: 1}
 		for _, bytes := range needs {
-			n := Need{Bytes: max(bytes, -bytes), Fits: bytes > 0}
+			n := Need{Bytes: max(bytes, -bytes) << 30, Fits: bytes > 0}
 			n.Free.Later = &replay.Later{}
 			t.Needs = append(t.Needs, n)
 		}
@@ -39,9 +39,11 @@ func TestChoose(t *testing.T) {
 	slow := groupOf([]int64{120}, []int64{110}, []int64{110})
 	slow.trials[0].Needs[0].Free.Later.DriverTime = time.Second
 	complex := groupOf([]int64{1200}, []int64{1097}, []int64{1100})
-	complex.bounds[0], complex.trials[0].keys = 1000, 2
+	complex.bounds[0], complex.trials[0].keys = 1000<<30, 2
 	failed := groupOf([]int64{120, 120}, []int64{110, 119}, []int64{100, 0})
 	failed.trials[1].Needs[1].Bytes = -1
+	small := groupOf([]int64{120}, []int64{110})
+	small.bounds[0], small.recorded.Needs[0].Bytes, small.trials[0].Needs[0].Bytes = 200<<20, 240<<20, 201<<20
 	hopeless := groupOf([]int64{120, 0}, []int64{110, 0})
 	for _, trial := range []*Trial{hopeless.recorded, hopeless.trials[0]} {
 		trial.Needs[1].Bytes = -1
@@ -56,6 +58,7 @@ func TestChoose(t *testing.T) {
 		"none that saves less than the price":       {groupOf([]int64{10000}, []int64{9910}), none},
 		"one that saves a little more":              {groupOf([]int64{10000}, []int64{9890}), 0},
 		"none that harms a recording":               {groupOf([]int64{120, 120}, []int64{100, 122}), none},
+		"none that saves less than 40 MiB":          {small, none},
 		"a little harm is none":                     {groupOf([]int64{120, 120}, []int64{100, 121}), 0},
 		"less harm before less memory":              {groupOf([]int64{120, 120}, []int64{100, 122}, []int64{115, 115}), 1},
 		"a recording more that fits before all":     {groupOf([]int64{110, -120}, []int64{125, 110}), 0},

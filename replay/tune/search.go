@@ -45,8 +45,8 @@ func (s *searcher) open(g *group) error {
 // unlimited is a budget that allows everything.
 const unlimited = time.Duration(math.MaxInt64)
 
-// budget returns the budget for a work: that of the options, or the driver's time with the recorded settings if that is
-// more.
+// budget returns the budget for a work: that of the options, or the driver's time in the whole recording with the
+// recorded settings if that is more. In a short recording a part of the time may be less than a single call takes.
 func (s *searcher) budget(w *replay.Work) (time.Duration, error) {
 	row, err := replay.Simulate(w, replay.AsRecorded, s.opts.LimitOf(w), s.opts.Capacity)
 	if err == nil && !row.Completed() {
@@ -56,11 +56,11 @@ func (s *searcher) budget(w *replay.Work) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case s.opts.Budget.Time > 0 && l != nil:
-		return max(s.opts.Budget.Time, l.DriverTime), nil
+		return max(s.opts.Budget.Time, row.DriverTime), nil
 	case l == nil || l.Recorded == 0:
 		return unlimited, nil
 	default:
-		return max(time.Duration(s.opts.Budget.Part*float64(l.Recorded)), l.DriverTime), nil
+		return max(time.Duration(s.opts.Budget.Part*float64(l.Recorded)), row.DriverTime), nil
 	}
 }
 

@@ -56,7 +56,8 @@ type Options struct {
 }
 
 // A Budget bounds the time of driver calls after the first third of a recording, where memory that was cached at the
-// beginning can be reused. One of the two fields is set. If the recorded settings take more, then that is the bound.
+// beginning can be reused. One of the two fields is set. If all driver calls with the recorded settings take more, from
+// the beginning on, then that is the bound.
 type Budget struct {
 	Part float64       // of the recorded time; it bounds nothing in a recording without times
 	Time time.Duration // in each recording
@@ -69,8 +70,8 @@ type Result struct {
 	Tried    []*Trial // the others, the best first
 
 	// Best is the recommended setting: Recorded if no other is better. A setting is better if more recordings fit
-	// into their limits; or if it needs less memory, averaged over the recordings and their halves, by 1 % for each of
-	// its keys, and at most 1 % more for any recording.
+	// into their limits; or if it needs less memory: by 1 % for each of its keys, averaged over the recordings and their
+	// halves; by 40 MiB, two of PyTorch's segments, for some recording; and at most 1 % more for any.
 	Best *Trial
 
 	// HeldBack are checks of the choice: without each recording, if there are several, and without each half of all,

@@ -148,6 +148,15 @@ func (p *Pickler) Int(x int64) {
 	}
 }
 
+// Uint pushes an int that may be too large for an int64.
+func (p *Pickler) Uint(x uint64) {
+	if x <= math.MaxInt64 {
+		p.Int(int64(x))
+		return
+	}
+	p.op(0x8a, append(binary.LittleEndian.AppendUint64([]byte{9}, x), 0)...)
+}
+
 // Float pushes a float.
 func (p *Pickler) Float(x float64) {
 	p.op('G', binary.BigEndian.AppendUint64(nil, math.Float64bits(x))...)

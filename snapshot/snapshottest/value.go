@@ -14,8 +14,8 @@ type L []any
 // A T is a tuple of two for Pickle.
 type T [2]any
 
-// Pickle returns the pickle of a value: nil, bool, int, int64, float64, string, D, L, T. Strings are memoised by
-// content, containers are not shared. It panics on other types.
+// Pickle returns the pickle of a value: nil, bool, int, int64, uint64, float64, string, D, L, T. Strings are memoised
+// by content, containers are not shared. It panics on other types.
 func Pickle(v any, protocol int) []byte {
 	var b bytes.Buffer
 	p := NewPickler(&b, protocol)
@@ -35,6 +35,8 @@ func (p *Pickler) value(v any) {
 		p.Int(int64(v))
 	case int64:
 		p.Int(v)
+	case uint64:
+		p.Uint(v)
 	case float64:
 		p.Float(v)
 	case string:

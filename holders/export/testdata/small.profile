@@ -1,6 +1,6 @@
 [1 5 0 0 0 0] map[category:unknown device:0 pool:default stream:0x0]
     (no stack) :0
-[1 300 1 300 1 300] map[category:unknown device:0 pool:default stream:0x0 tag:layer 1]
+[1 300 1 300 1 300] map[category:temporaries device:0 pool:default stream:0x0 tag:layer 1]
     forward model.py:10
     _call_impl /v/site-packages/torch/nn/modules/module.py:8
     <module> a "b"/train.py:3

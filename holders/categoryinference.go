@@ -1,0 +1,205 @@
+package holders
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// The inference of categories works from the lifetimes of blocks and from the phases of the training loop in which they
+// were allocated and freed. The stacks tell the phases. PyTorch runs the backward pass in a thread of its own, which
+// has no Python frames, so an empty stack tells it too. Without stacks, the annotations of optimizers tell their steps.
+//
+// It never guesses: a block stays Unknown unless its whole life fits one category only. A block that was still live
+// when the recording ended has the category of earlier blocks from the same stack, if all of them have the same one.
+
+// maxPasses is the number of forward passes that may begin during the life of an activation: the variable of a result
+// keeps it until the next result, and two models may take turns.
+const maxPasses = 2
+
+// shortLife is the number of allocations in the life of a block that surely lives within one pass. A cache of keys and
+// values lives longer: for a pass of a whole model.
+const shortLife = 64
+
+// An inference computes the categories of the blocks of a history.
+type inference struct {
+	h      *History
+	stacks *stackPhases
+	phases []phase      // of each event
+	counts []counts     // of the events before each one, and of all
+	births [][]int32    // of the blocks of each stack
+	lines  map[line]int // blocks of each line and each size in cublasSizes
+	trains bool         // the recording has a backward pass
+	brief  []bool       // of each stack: see findBrief
+
+	weights   map[int64]int   // number of blocks by size
+	gradients map[int64]int   // largest number that was live at once, by size
+	zeroed    map[int64]int32 // the last free of a gradient, by size
+}
+
+// A line is a stack and a size.
+type line struct {
+	stack trace.StackID
+	size  int64
+}
+
+// categorize sets the category of all blocks.
+func (h *History) categorize(stacks *stackPhases) {
+	x := &inference{
+		h: h, stacks: stacks, weights: map[int64]int{}, gradients: map[int64]int{},
+		zeroed: map[int64]int32{},
+	}
+	x.scan()
+	x.group()
+	if !x.trains {
+		x.findBrief()
+	}
+	for i := range h.Blocks {
+		b := &h.Blocks[i]
+		if b.Category = x.byLife(b); b.Category == Weights {
+			x.weights[b.Size]++
+		}
+	}
+	x.countGradients()
+	x.matchWeights()
+	if !x.stacks.python {
+		x.lastGradients()
+		x.aroundGradients()
+	}
+	for i := range h.Blocks {
+		b := &h.Blocks[i]
+		if b.Category == Unknown {
+			b.Category = x.bySize(b)
+		}
+		if b.Category == Unknown && b.Size == cublasLtSize && i > 0 && h.Blocks[i-1].Category == Workspace &&
+			h.Blocks[i-1].Stack == b.Stack && int(b.Freed) == len(x.phases) {
+			b.Category = Workspace
+		}
+	}
+	x.likeEarlier()
+}
+
+// group lists the births of the blocks of each stack.
+func (x *inference) group() {
+	x.births, x.lines = make([][]int32, len(x.stacks.phases)), map[line]int{}
+	for i := range x.h.Blocks {
+		b := &x.h.Blocks[i]
+		if !b.Recorded || int(b.Stack) >= len(x.births) {
+			continue
+		}
+		x.births[b.Stack] = append(x.births[b.Stack], b.Start)
+		if slices.Contains(cublasSizes, b.Size) {
+			x.lines[line{b.Stack, b.Size}]++
+		}
+	}
+}
+
+// A life is the part of a block's life that tells its category.
+type life struct {
+	counts     // events between birth and death
+	born, died phase
+	freed      bool
+	crossed    bool // it lived in a backward pass
+	persistent bool // it lived longer than any activation
+}
+
+func (x *inference) life(b *Block) life {
+	l := life{freed: int(b.Freed) < len(x.phases)}
+	if b.Recorded {
+		l.born = x.phases[b.Start]
+	} else {
+		l.born, _ = x.stacks.of(b.Stack, false)
+	}
+	if l.freed && b.Freed >= 0 {
+		l.died = x.phases[b.Freed]
+	}
+	l.counts = x.counts[max(b.Freed, b.Start+1)].minus(x.counts[b.Start+1])
+	l.crossed = l.backward > 0 || l.died == phaseBackward || l.died == phaseRecompute
+	l.persistent = l.passes > maxPasses || !l.freed && l.passes == maxPasses
+	return l
+}
+
+// byLife returns the category that the phases of a block's birth and death and those between them tell.
+func (x *inference) byLife(b *Block) Category {
+	l := x.life(b)
+	stays := !l.freed || l.forward+l.backward > 0
+	switch l.born {
+	case phaseSetup:
+		if stays {
+			return Weights
+		}
+		return Temporaries
+	case phaseState:
+		if stays {
+			return OptimizerState
+		}
+		return Temporaries
+	}
+	if l.died == phaseZero && l.born != phaseForward && l.born != phaseRecompute {
+		return Gradients
+	}
+	switch l.born {
+	case phaseStep:
+		switch {
+		case l.forward+l.backward > 0 || l.steps > 0:
+			return OptimizerState
+		case l.freed && l.notStep == 0:
+			return Temporaries
+		}
+		return Unknown
+	case phaseBackward:
+		if l.freed && l.outside == 0 && (l.died == phaseBackward || l.died == phaseRecompute) {
+			return Temporaries
+		}
+		return Unknown
+	case phaseRecompute:
+		switch {
+		case l.passes > maxPasses, !l.freed:
+			return Unknown
+		case l.autograd > 0 || l.died == phaseBackward:
+			return Activations
+		}
+		return Temporaries
+	}
+	return x.ofPass(b, l)
+}
+
+// ofPass is byLife for blocks of forward passes and of the user's code.
+func (x *inference) ofPass(b *Block, l life) Category {
+	switch {
+	case l.persistent || !l.freed || b.Stack == 0:
+		return Unknown
+	case l.crossed && (l.born == phaseForward || l.died == phaseBackward || l.died == phaseRecompute):
+		return Activations
+	case l.crossed:
+		return Unknown
+	}
+	if x.trains && (l.allocs <= shortLife || x.repeats(b) <= 1) || !x.trains && x.brief[b.Stack] {
+		return Temporaries
+	}
+	return Unknown
+}
+
+// findBrief finds the stacks of modules whose blocks are all freed before the same stack allocates again. Without a
+// backward pass, only these are known to make temporaries: other lines may keep results from one pass to the next, as a
+// cache of keys and values does.
+func (x *inference) findBrief() {
+	x.brief = make([]bool, len(x.births))
+	for id := range x.brief {
+		x.brief[id] = true
+	}
+	for i := range x.h.Blocks {
+		b := &x.h.Blocks[i]
+		if l := x.life(b); !l.freed || x.repeats(b) > 0 || l.born != phaseForward {
+			x.brief[b.Stack] = false
+		}
+	}
+}
+
+// repeats returns how many blocks with the stack of b were allocated in its life.
+func (x *inference) repeats(b *Block) int {
+	births := x.births[b.Stack]
+	first, _ := slices.BinarySearch(births, b.Start+1)
+	last, _ := slices.BinarySearch(births, b.Freed)
+	return max(last-first, 0)
+}

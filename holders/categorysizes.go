@@ -1,0 +1,171 @@
+package holders
+
+import (
+	"slices"
+	"sort"
+)
+
+// cublasSizes are the sizes of workspaces that PyTorch 2.11 allocates for cuBLAS: 32 MiB for Hopper and data center
+// Blackwell, 12 MiB for other Blackwell, 8.125 MiB for older GPUs; and 1 MiB for cuBLASLt, after that of cuBLAS.
+var cublasSizes = []int64{32 << 20, 12 << 20, 8320 << 10, cublasLtSize}
+
+const cublasLtSize = 1 << 20
+
+// countGradients sets the largest number of gradients of each size that were live at once, and when the last was freed.
+func (x *inference) countGradients() {
+	type change struct {
+		event int32
+		size  int64
+		n     int
+	}
+	var changes []change
+	for i := range x.h.Blocks {
+		if b := &x.h.Blocks[i]; b.Category == Gradients {
+			changes = append(changes, change{b.Start, b.Size, 1}, change{b.Freed, b.Size, -1})
+			x.zeroed[b.Size] = max(x.zeroed[b.Size], b.Freed)
+		}
+	}
+	sort.SliceStable(changes, func(i, j int) bool { return changes[i].event < changes[j].event })
+	live := map[int64]int{}
+	for _, c := range changes {
+		live[c.size] += c.n
+		x.gradients[c.size] = max(x.gradients[c.size], live[c.size])
+	}
+}
+
+// matchWeights finds weights among blocks of the user's code that live for the whole recording. The blocks of one size
+// are weights if there are no more of them than gradients of that size without a weight.
+func (x *inference) matchWeights() {
+	first := int32(len(x.phases))
+	for i := range x.h.Blocks {
+		if b := &x.h.Blocks[i]; b.Category == Gradients {
+			first = min(first, b.Start)
+		}
+	}
+	candidates := map[int64][]*Block{}
+	for i := range x.h.Blocks {
+		b := &x.h.Blocks[i]
+		if b.Category != Unknown || b.Start >= first || x.gradients[b.Size] == 0 {
+			continue
+		}
+		if l := x.life(b); l.born == phaseOther && (!l.freed || l.passes > maxPasses || l.steps >= maxPasses) {
+			candidates[b.Size] = append(candidates[b.Size], b)
+		}
+	}
+	for size, blocks := range candidates {
+		if len(blocks) > x.gradients[size]-x.weights[size] {
+			continue
+		}
+		for _, b := range blocks {
+			b.Category = Weights
+		}
+		x.weights[size] += len(blocks)
+	}
+}
+
+// bySize returns the category of a block that byLife does not tell, from its size.
+func (x *inference) bySize(b *Block) Category {
+	l := x.life(b)
+	switch {
+	case x.isWorkspace(b, l):
+		return Workspace
+	case !b.Recorded || l.born != phaseBackward || l.outside == 0 && !l.freed || x.weights[b.Size] == 0:
+		return Unknown
+	case slices.Contains(cublasSizes, b.Size) && !l.freed:
+		return Unknown // it could be either
+	}
+	return Gradients
+}
+
+// isWorkspace reports whether a block is a workspace of cuBLAS, which is never freed. Without native frames, its size
+// must be that of a workspace. In a forward pass, its line must have run again without another such allocation. In a
+// backward pass, no weight may have this size, or a zero_grad must have left the block while it freed gradients.
+func (x *inference) isWorkspace(b *Block, l life) bool {
+	switch {
+	case l.freed:
+		return false
+	case x.stacks.cublas[b.Stack]:
+		return true
+	case !slices.Contains(cublasSizes, b.Size):
+		return false
+	}
+	switch l.born {
+	case phaseBackward:
+		return l.outside > 0 && (x.weights[b.Size] == 0 || x.zeroed[b.Size] > b.Start)
+	case phaseForward, phaseRecompute, phaseOther:
+		if b.Stack == 0 || x.trains && l.passes == 0 {
+			return false
+		}
+		births, alike := x.births[b.Stack], x.lines[line{b.Stack, b.Size}]
+		if b.Recorded {
+			alike--
+		}
+		return alike == 0 && len(births) > 0 && births[len(births)-1] > b.Start
+	}
+	return false
+}
+
+// likeEarlier gives blocks that were live when the recording ended the category of freed ones from the same stack, and
+// blocks of a backward pass that of freed ones of the same size.
+func (x *inference) likeEarlier() {
+	kinds := map[line]*kind{}
+	var open []*Block
+	for i := range x.h.Blocks {
+		b := &x.h.Blocks[i]
+		l := x.life(b)
+		if !b.Recorded || b.Stack == 0 && l.born != phaseBackward {
+			continue
+		}
+		k := kinds[likeness(b)]
+		if k == nil {
+			k = &kind{}
+			kinds[likeness(b)] = k
+		}
+		switch {
+		case l.freed:
+			k.categories |= 1 << b.Category
+			if b.Category == Temporaries {
+				k.temporary = max(k.temporary, l.allocs)
+			}
+		case b.Category == Unknown && !l.persistent:
+			k.open = max(k.open, l.allocs)
+			open = append(open, b)
+		}
+	}
+	for _, b := range open {
+		if slices.Contains(cublasSizes, b.Size) && x.lines[line{b.Stack, b.Size}] == 1 {
+			continue // it may be a workspace
+		}
+		b.Category = kinds[likeness(b)].of(x.life(b).allocs)
+	}
+}
+
+// A kind has the blocks of a stack, or those of a size that the backward pass made.
+type kind struct {
+	categories uint8 // of the freed blocks, as bits
+	temporary  int32 // most allocations in the life of a freed temporary
+	open       int32 // most allocations in the life of a block that was not freed
+}
+
+// of returns the category of a block that was not freed, with the allocations in its life: that of all freed ones, or
+// of all but the temporaries if it lived longer than these.
+func (k *kind) of(allocs int32) Category {
+	const temporaries = 1 << Temporaries
+	if k.categories == temporaries && k.open <= k.temporary {
+		return Temporaries
+	}
+	for c := Unknown + 1; c < numCategories; c++ {
+		if c != Temporaries && k.categories&^temporaries == 1<<c && (allocs > k.temporary || k.categories == 1<<c) {
+			return c
+		}
+	}
+	return Unknown
+}
+
+// likeness returns the kind of a block for likeEarlier.
+func likeness(b *Block) line {
+	if b.Stack == 0 {
+		return line{size: b.Size}
+	}
+	return line{stack: b.Stack}
+}
