@@ -31,6 +31,10 @@ func (x *explainer) what() string {
 	case Limit:
 		return fmt.Sprintf("%s; the GPU had %s free.", limit, FormatSize(b.Free))
 	case TooMuch:
+		if b.Required <= b.AtLeast {
+			return fmt.Sprintf("The run fills the GPU: it needs %s, of %s that it could have.", FormatSize(b.Required),
+				FormatSize(b.Reachable))
+		}
 		return fmt.Sprintf("The run needs more than the GPU has: %s, of %s that it could have.", FormatSize(b.Required),
 			FormatSize(b.Reachable))
 	case OtherProcesses:
@@ -40,7 +44,7 @@ func (x *explainer) what() string {
 		}
 		return fmt.Sprintf("Other processes hold memory of the GPU: this one could have %s.", FormatSize(b.Reachable))
 	case Fragmentation:
-		return fmt.Sprintf("Fragmentation: %s was free, the largest hole %s, the request %s.", FormatSize(x.free()),
+		return fmt.Sprintf("Fragmentation: %s is free in holes up to %s; %s is needed.", FormatSize(x.free()),
 			FormatSize(l.LargestHole), FormatSize(r.Failure.Size))
 	case PrivatePools:
 		if r.Failure == nil {
@@ -122,6 +126,9 @@ func (x *explainer) remedy() string {
 		without := x.withoutGrowth(x.w.Program).LowerBound()
 		return fmt.Sprintf("If a step freed the blocks of the one before, at most %s would be in use.", FormatSize(without))
 	case TooMuch:
+		if b.Required <= b.AtLeast {
+			break
+		}
 		return "No setting helps: the live memory must shrink by " + FormatSize(b.Required-b.Reachable) + " or more."
 	case OtherProcesses:
 		return fmt.Sprintf("Stop them (nvidia-smi lists them), or use less: this run needs %s.", FormatSize(x.least()))

@@ -123,11 +123,14 @@ func (x *explainer) judgeDevice() error {
 			"GPU: --memory gives it.", FormatSize(b.Reachable))
 		return nil
 	}
-	sure := Certain
+	sure, text := Certain, "No setting of the allocator can serve that."
 	if b.Memory == 0 {
 		sure = Likely
 	}
-	x.say(TooMuch, sure, "The live blocks and the request need %s, and the process could have %s. No setting of the "+
-		"allocator can serve that.", FormatSize(b.Required), FormatSize(b.Reachable))
+	if b.Required <= b.AtLeast {
+		text = "An allocator that wastes nothing would fill nearly all of it."
+	}
+	x.say(TooMuch, sure, "The live blocks and the request need %s, and the process could have %s. %s",
+		FormatSize(b.Required), FormatSize(b.Reachable), text)
 	return nil
 }

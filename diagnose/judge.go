@@ -23,8 +23,12 @@ func (x *explainer) judgeFailure() error {
 	case b.Required > b.AtLeast && !b.ByLimit:
 		return x.judgeDevice()
 	}
-	if b.ByLimit && b.tight() {
-		if err := x.judgeLimit(); err != nil {
+	if b.tight() {
+		judge := x.judgeDevice
+		if b.ByLimit {
+			judge = x.judgeLimit
+		}
+		if err := judge(); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,13 @@ type Move struct {
 	Holder  string // the line that allocated most of these bytes
 }
 
+// Sizes of PyTorch's allocator, in bytes: the largest request that is served from small segments (kSmallSize), and the
+// size of these (kSmallBuffer).
+const (
+	smallRequest = 1 << 20
+	smallSegment = 2 << 20
+)
+
 // maxPins is the most pins in a layout.
 const maxPins = 5
 
@@ -56,6 +63,7 @@ type region struct {
 	stream   uint64
 	pool     mem.PoolID
 	mapped   bool // pages of an expandable segment, not a segment
+	small    bool // a segment for requests of at most 1 MiB
 	blocks   []placed
 	free     int64
 }
@@ -108,7 +116,9 @@ func (x *explainer) layoutAt(event int, stream uint64, request int64) *Layout {
 			}
 		default:
 			l.FreeOwn += r.free
-			l.LargestHole = max(l.LargestHole, r.largestHole())
+			if request == 0 || r.mapped || r.small == (request <= smallRequest) {
+				l.LargestHole = max(l.LargestHole, r.largestHole())
+			}
 			own = append(own, r)
 		}
 	}
@@ -130,6 +140,7 @@ func regionsAt(s *snapshot.Snapshot, h *holders.History, event int) []region {
 		regions = append(regions, region{
 			ptr: own[i].Ptr, end: own[i].Ptr + driver.Pointer(own[i].TotalSize),
 			stream: own[i].Stream, pool: own[i].Pool, mapped: own[i].Expandable,
+			small: !own[i].Large && !own[i].Expandable,
 		})
 	}
 	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.ptr, b.ptr) })
@@ -144,6 +155,7 @@ func regionsAt(s *snapshot.Snapshot, h *holders.History, event int) []region {
 			regions = remove(regions, e.Ptr, end)
 		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
 			r := region{ptr: e.Ptr, end: end, mapped: e.Action == mem.ActionSegmentUnmap}
+			r.small = !r.mapped && e.Size <= smallSegment
 			if int(e.Stream) < len(t.Streams) {
 				r.stream = t.Streams[e.Stream]
 			}
@@ -240,13 +252,12 @@ func place(h *holders.History, s *snapshot.Snapshot, regions []region, event int
 
 // attach makes the rest of a segment behind a large block part of the block if the allocator does not split it off.
 func (r *region) attach() {
-	const largeBlock, unsplit = 1 << 20, 1 << 20 // PyTorch's kSmallSize: a rest of a large block up to it stays
 	for i := range r.blocks {
 		b, next := &r.blocks[i], r.end
 		if i+1 < len(r.blocks) {
 			next = r.blocks[i+1].ptr
 		}
-		if !r.mapped && b.end-b.ptr > largeBlock && next > b.end && next-b.end <= unsplit {
+		if !r.mapped && b.end-b.ptr > smallRequest && next > b.end && next-b.end <= smallRequest {
 			b.end = next
 		}
 	}
