@@ -5,7 +5,8 @@ type Category uint8
 
 // The categories.
 const (
-	// Unknown is the category of a block whose purpose is not known.
+	// Unknown is the category of a block whose purpose is not known, such as data that the user's code keeps, a cache
+	// of keys and values, and what was allocated just before the recording ended.
 	Unknown Category = iota
 
 	// Weights are the parameters and buffers of modules, copies of modules, and other tensors that an optimizer

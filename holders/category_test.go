@@ -155,8 +155,13 @@ func TestCategoriesOfPartsAreNotWrong(t *testing.T) {
 			first, last int
 			least       float64 // percent of the bytes of all blocks that must be right
 		}{
-			{0, peak, 45}, {0, n / 3, 60}, {0, n / 2, 80}, {0, 2 * n / 3, 85},
-			{n / 3, n, 75}, {n / 2, n, 70}, {2 * n / 3, n, 65},
+			{0, peak, 45},
+			{0, n / 3, 60},
+			{0, n / 2, 80},
+			{0, 2 * n / 3, 85},
+			{n / 3, n, 75},
+			{n / 2, n, 70},
+			{2 * n / 3, n, 65},
 		} {
 			h := history(t, part(s, c.first, c.last))
 			letters := lettersOf(h, s, x.Letters, c.first)

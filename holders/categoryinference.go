@@ -84,14 +84,22 @@ func (x *inference) group() {
 	x.births, x.lines = make([][]int32, len(x.stacks.phases)), map[line]int{}
 	for i := range x.h.Blocks {
 		b := &x.h.Blocks[i]
-		if !b.Recorded || int(b.Stack) >= len(x.births) {
+		if !b.Recorded {
 			continue
 		}
-		x.births[b.Stack] = append(x.births[b.Stack], b.Start)
+		x.births[x.stackOf(b)] = append(x.births[x.stackOf(b)], b.Start)
 		if slices.Contains(cublasSizes, b.Size) {
-			x.lines[line{b.Stack, b.Size}]++
+			x.lines[line{x.stackOf(b), b.Size}]++
 		}
 	}
+}
+
+// stackOf returns the stack of a block, or 0 if the recording does not have it.
+func (x *inference) stackOf(b *Block) trace.StackID {
+	if int(b.Stack) >= len(x.births) {
+		return 0
+	}
+	return b.Stack
 }
 
 // A life is the part of a block's life that tells its category.
@@ -174,7 +182,7 @@ func (x *inference) ofPass(b *Block, l life) Category {
 	case l.crossed:
 		return Unknown
 	}
-	if x.trains && (l.allocs <= shortLife || x.repeats(b) <= 1) || !x.trains && x.brief[b.Stack] {
+	if x.trains && (l.allocs <= shortLife || x.repeats(b) <= 1) || !x.trains && x.brief[x.stackOf(b)] {
 		return Temporaries
 	}
 	return Unknown
@@ -191,14 +199,14 @@ func (x *inference) findBrief() {
 	for i := range x.h.Blocks {
 		b := &x.h.Blocks[i]
 		if l := x.life(b); !l.freed || x.repeats(b) > 0 || l.born != phaseForward {
-			x.brief[b.Stack] = false
+			x.brief[x.stackOf(b)] = false
 		}
 	}
 }
 
 // repeats returns how many blocks with the stack of b were allocated in its life.
 func (x *inference) repeats(b *Block) int {
-	births := x.births[b.Stack]
+	births := x.births[x.stackOf(b)]
 	first, _ := slices.BinarySearch(births, b.Start+1)
 	last, _ := slices.BinarySearch(births, b.Freed)
 	return max(last-first, 0)

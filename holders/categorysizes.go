@@ -84,7 +84,7 @@ func (x *inference) isWorkspace(b *Block, l life) bool {
 	switch {
 	case l.freed:
 		return false
-	case x.stacks.cublas[b.Stack]:
+	case x.stacks.cublas[x.stackOf(b)]:
 		return true
 	case !slices.Contains(cublasSizes, b.Size):
 		return false
@@ -96,7 +96,7 @@ func (x *inference) isWorkspace(b *Block, l life) bool {
 		if b.Stack == 0 || x.trains && l.passes == 0 {
 			return false
 		}
-		births, alike := x.births[b.Stack], x.lines[line{b.Stack, b.Size}]
+		births, alike := x.births[x.stackOf(b)], x.lines[line{x.stackOf(b), b.Size}]
 		if b.Recorded {
 			alike--
 		}
@@ -133,7 +133,7 @@ func (x *inference) likeEarlier() {
 		}
 	}
 	for _, b := range open {
-		if slices.Contains(cublasSizes, b.Size) && x.lines[line{b.Stack, b.Size}] == 1 {
+		if slices.Contains(cublasSizes, b.Size) && x.lines[line{x.stackOf(b), b.Size}] == 1 {
 			continue // it may be a workspace
 		}
 		b.Category = kinds[likeness(b)].of(x.life(b).allocs)
@@ -148,14 +148,14 @@ type kind struct {
 }
 
 // of returns the category of a block that was not freed, with the allocations in its life: that of all freed ones, or
-// of all but the temporaries if it lived longer than these.
+// of all but the temporaries if it lived more than twice as long as these.
 func (k *kind) of(allocs int32) Category {
 	const temporaries = 1 << Temporaries
 	if k.categories == temporaries && k.open <= k.temporary {
 		return Temporaries
 	}
 	for c := Unknown + 1; c < numCategories; c++ {
-		if c != Temporaries && k.categories&^temporaries == 1<<c && (allocs > k.temporary || k.categories == 1<<c) {
+		if c != Temporaries && k.categories&^temporaries == 1<<c && (allocs > 2*k.temporary || k.categories == 1<<c) {
 			return c
 		}
 	}
