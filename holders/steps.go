@@ -77,7 +77,9 @@ func (h *History) marks() (marks []mark) {
 			continue
 		}
 		stage, name, _ := strings.Cut(h.Trace.Metadata[e.Metadata], " ")
-		marks = append(marks, mark{event: i, name: name, start: stage == trace.StageStart})
+		if stage == trace.StageStart || stage == trace.StageEnd { // PyTorch annotates blocks with any text
+			marks = append(marks, mark{event: i, name: name, start: stage == trace.StageStart})
+		}
 	}
 	if len(marks) > 0 || len(h.Trace.Events) == 0 || h.Since(len(h.Trace.Events)-1) == 0 {
 		return marks

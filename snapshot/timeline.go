@@ -13,6 +13,20 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+// TimelineOptions say what WriteTimeline shows. The zero value is valid.
+type TimelineOptions struct {
+	// Name returns the name of the blocks with a stack. If it is nil or returns "", the innermost frame names them.
+	Name func(trace.StackID) string
+
+	Marks []TimelineMark
+}
+
+// A TimelineMark names a moment of a device: after an event, or before the first one if it is -1.
+type TimelineMark struct {
+	Device, Event int
+	Name          string
+}
+
 // WriteTimeline writes the traces and annotations as one JSON file for https://ui.perfetto.dev and chrome://tracing, in
 // the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is
 // a process in which
@@ -21,17 +35,25 @@ import (
 //   - a block is an asynchronous span (b, e), from its allocation until its memory can be reused; it is named by
 //     the innermost frame of its stack, or by its size;
 //   - a stream is a thread, on which segment events, failed requests and snapshots are instants (i);
+//   - a mark is an instant of the whole process;
 //   - an annotation is an asynchronous span from its START to its END.
+//
+// The argument stack of an event is its whole stack, innermost frame first. (Perfetto does not read the format's own
+// field for stacks: https://github.com/google/perfetto/issues/387.)
 //
 // Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since 1970. If the
 // events of a trace have no times (a trace.Recorder without a clock), they are placed one microsecond apart. The last
 // value of the counter is the sum over the segments. So if the start of a trace is missing, the first value is the
 // memory at the first recorded event.
 //
-// Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. The error is
-// that of w.
-func (s *Snapshot) WriteTimeline(w io.Writer) error {
-	x := &timeline{s: s, out: textOutput{w: w}, names: map[trace.StackID]string{}}
+// Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. It is an
+// *Error if stacks that events share take more than 64 MiB plus 32 KiB for each event when they are written out.
+// Otherwise the error is that of w.
+func (s *Snapshot) WriteTimeline(w io.Writer, o TimelineOptions) error {
+	x := &timeline{s: s, o: o, out: textOutput{w: w}, names: map[trace.StackID]string{}, shared: maxShared}
+	if s.Stacks != nil {
+		x.lines = make([]string, len(s.Stacks.Frames))
+	}
 	x.zero = s.start()
 	x.out.text(`{"displayTimeUnit":"ms","otherData":{"start_us":` + strconv.FormatInt(x.zero, 10) + `},"traceEvents":[`)
 	named := map[int]bool{}
@@ -88,6 +110,10 @@ type timeline struct {
 	some  bool  // an event was written
 	spans int64 // asynchronous spans so far
 	names map[trace.StackID]string
+
+	o      TimelineOptions
+	lines  []string // the JSON of each frame, by its index; "" until it is needed
+	shared int64    // bytes of frames that may still be written again
 }
 
 // A spanned is an allocated block with its open span.
@@ -160,6 +186,7 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 	}
 	blocks := map[driver.Pointer]spanned{}
 	now := x.s.before(t)
+	x.marks(device, -1, 0)
 	for i := range t.Events {
 		e := &t.Events[i]
 		now.Add(e.Action, e.Size)
@@ -173,12 +200,24 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 		default:
 			x.instant(t, e, device, at(i))
 		}
+		x.marks(device, i, at(i))
 		if i+1 == len(t.Events) || at(i+1) != at(i) {
 			x.begin("C", "memory", device, 0)
 			x.number(`,"ts":`, at(i))
 			x.number(`,"args":{"requested":`, now.Requested.Current)
 			x.number(`,"reserved":`, now.Reserved.Current)
 			x.add("}}")
+		}
+	}
+}
+
+// marks writes the marks after an event.
+func (x *timeline) marks(device, event int, at int64) {
+	for _, m := range x.o.Marks {
+		if m.Device == device && m.Event == event {
+			x.begin("i", m.Name, device, 0)
+			x.number(`,"s":"p","ts":`, at)
+			x.add("}")
 		}
 	}
 }
@@ -233,8 +272,34 @@ func (x *timeline) details(t *trace.Trace, e *trace.Event) {
 		x.add(`,"tag":`)
 		x.out.buf = appendString(x.out.buf, tag)
 	}
+	x.stack(e.Stack)
 	x.add("}}")
 }
+
+// stack writes the frames of a stack.
+func (x *timeline) stack(id trace.StackID) {
+	x.shared += sharedPerItem
+	for i, n := range x.s.Stacks.At(id) {
+		if i == 0 {
+			x.add(`,"stack":[`)
+		} else {
+			x.add(",")
+		}
+		if x.lines[n] == "" {
+			x.lines[n] = string(appendString(nil, frameText(&x.s.Stacks.Frames[n])))
+		} else if x.shared -= int64(len(x.lines[n])); x.shared < 0 {
+			x.out.err = cmp.Or(x.out.err, error(&Error{Reason: fmt.Sprintf("in a timeline, stacks that events share "+
+				"would take more than %d MiB, and %d KiB for each event", maxShared>>20, sharedPerItem>>10)}))
+			return
+		}
+		x.add(x.lines[n])
+		if i+1 == len(x.s.Stacks.At(id)) {
+			x.add("]")
+		}
+	}
+}
+
+func frameText(f *trace.Frame) string { return fmt.Sprintf("%s (%s:%d)", f.Name, f.Filename, f.Line) }
 
 // name returns the name of a block.
 func (x *timeline) name(e *trace.Event) string {
@@ -244,8 +309,10 @@ func (x *timeline) name(e *trace.Event) string {
 	}
 	name, ok := x.names[e.Stack]
 	if !ok {
-		f := x.s.Stacks.Frames[refs[0]]
-		name = fmt.Sprintf("%s (%s:%d)", f.Name, f.Filename, f.Line)
+		if x.o.Name != nil {
+			name = x.o.Name(e.Stack)
+		}
+		name = cmp.Or(name, frameText(&x.s.Stacks.Frames[refs[0]]))
 		x.names[e.Stack] = name
 	}
 	return name

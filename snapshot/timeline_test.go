@@ -3,8 +3,14 @@ package snapshot_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -21,7 +27,7 @@ type chromeEvent struct {
 func timelineOf(t *testing.T, s *snapshot.Snapshot) []chromeEvent {
 	t.Helper()
 	var b bytes.Buffer
-	if err := s.WriteTimeline(&b); err != nil {
+	if err := s.WriteTimeline(&b, snapshot.TimelineOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var file struct {
@@ -117,4 +123,60 @@ func TestTimelineWithoutTimes(t *testing.T) {
 	if want := "b0 C0 e1 b1 C1 e2 C2 "; text != want {
 		t.Errorf("%q, want %q", text, want)
 	}
+}
+
+// The stack of a block is whole, and a caller may name blocks and mark moments.
+func TestTimelineStacksNamesAndMarks(t *testing.T) {
+	s, err := snapshot.ReadFile(traces + "/unet.stacks.pickle.zst")
+	testkit.Must(t, err)
+	o := snapshot.TimelineOptions{
+		Name: func(id trace.StackID) string {
+			if len(s.Stacks.At(id)) > 4 {
+				return "deep"
+			}
+			return ""
+		},
+		Marks: []snapshot.TimelineMark{{Event: -1, Name: "before"}, {Event: 100, Name: "the peak"}, {Device: 1, Name: "elsewhere"}},
+	}
+	var b bytes.Buffer
+	testkit.Must(t, s.WriteTimeline(&b, o))
+	var file struct{ TraceEvents []chromeEvent }
+	testkit.Must(t, json.Unmarshal(b.Bytes(), &file))
+	first, marks, blocks := s.Traces[0].Events[0].TimeUS, "", 0
+	for _, e := range file.TraceEvents {
+		if e.Ph == "i" && e.Cat == "" && e.Args == nil {
+			marks += fmt.Sprintf("%s %d ", e.Name, *e.TS)
+		}
+		if e.Ph != "b" || e.Cat != "block" {
+			continue
+		}
+		stack, _ := e.Args["stack"].([]any)
+		if len(stack) > 4 != (e.Name == "deep") {
+			t.Fatalf("%s has the stack %v", e.Name, stack)
+		}
+		if e.Name == "deep" && !slices.Contains(stack, any("<module> (train.py:166)")) {
+			t.Fatalf("the stack is not whole: %v", stack)
+		}
+		blocks++
+	}
+	testkit.Equal(t, "marks", marks, fmt.Sprintf("before 0 the peak %d ", s.Traces[0].Events[100].TimeUS-first))
+	testkit.Equal(t, "blocks", blocks, 8093)
+}
+
+// Stacks that events share could fill a disk when they are written out.
+func TestTimelineRefusesStacksThatAreTooLarge(t *testing.T) {
+	stacks := &trace.Stacks{Frames: []trace.Frame{{Name: strings.Repeat("f", 1000)}}}
+	deep := stacks.Add(make([]uint32, 30_000))
+	s := &snapshot.Snapshot{Stacks: stacks, Traces: []*trace.Trace{recorded()}}
+	for i := range 4 {
+		s.Traces[0].Events = append(s.Traces[0].Events, trace.Event{Ptr: driver.Pointer(i), Action: mem.ActionAlloc, Stack: deep})
+	}
+	var n tally
+	err := s.WriteTimeline(&n, snapshot.TimelineOptions{})
+	var invalid *snapshot.Error
+	if !errors.As(err, &invalid) || n > 70<<20 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	s.Traces[0].Events = s.Traces[0].Events[:2]
+	testkit.Must(t, s.WriteTimeline(&n, snapshot.TimelineOptions{}))
 }

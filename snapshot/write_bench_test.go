@@ -24,7 +24,7 @@ var formats = []struct {
 }{
 	{"pickle", (*snapshot.Snapshot).WritePickle},
 	{"json", (*snapshot.Snapshot).WriteJSON},
-	{"perfetto", (*snapshot.Snapshot).WriteTimeline},
+	{"perfetto", func(s *snapshot.Snapshot, w io.Writer) error { return s.WriteTimeline(w, snapshot.TimelineOptions{}) }},
 }
 
 // BenchmarkWrite writes a generated snapshot of three million events in each format. Besides the speed, in bytes of what

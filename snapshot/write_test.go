@@ -340,8 +340,10 @@ func checkViewer(t *testing.T, b []byte) {
 // The output in the other formats equals the reviewed golden files.
 func TestWriteText(t *testing.T) {
 	for name, write := range map[string]func(*snapshot.Snapshot, *bytes.Buffer) error{
-		"small.json":     func(s *snapshot.Snapshot, b *bytes.Buffer) error { return s.WriteJSON(b) },
-		"small.timeline": func(s *snapshot.Snapshot, b *bytes.Buffer) error { return s.WriteTimeline(b) },
+		"small.json": func(s *snapshot.Snapshot, b *bytes.Buffer) error { return s.WriteJSON(b) },
+		"small.timeline": func(s *snapshot.Snapshot, b *bytes.Buffer) error {
+			return s.WriteTimeline(b, snapshot.TimelineOptions{})
+		},
 	} {
 		var b bytes.Buffer
 		if err := write(small(), &b); err != nil {
@@ -463,7 +465,7 @@ func FuzzWrite(f *testing.F) {
 			t.Fatalf("no JSON: %s", &text)
 		}
 		text.Reset()
-		if err := s.WriteTimeline(&text); err != nil || !json.Valid(text.Bytes()) {
+		if err := s.WriteTimeline(&text, snapshot.TimelineOptions{}); err != nil || !json.Valid(text.Bytes()) {
 			t.Fatalf("no timeline: %v, %s", err, &text)
 		}
 		if d := difference(s, again); d != "" && utf8.ValidString(fmt.Sprint(meaning(s))) {

@@ -36,7 +36,8 @@ func (*exportCmd) Help() string {
                frames that --frames leaves out are not shown
     parquet    a table for DuckDB, Polars and Spark, with a row for each block: bytes, line, stack, category, stream, pool, the
                events and times of its allocation and free, and whether it is active at the moment of --at
-    perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
+    perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks with their whole stacks, segments,
+               annotations, and a mark at the moment of --at. Your own innermost line names a block; --frames says otherwise
 
 Examples:
 
@@ -47,16 +48,15 @@ Examples:
     ashlar export --to flamegraph --at oom -o oom.svg run.pickle
     ashlar export --to parquet -o run.parquet run.pickle
     duckdb -c "SELECT line, sum(bytes) FROM 'run.parquet' WHERE active GROUP BY line ORDER BY 2 DESC"
-    ashlar export --to perfetto -o run.json run.pickle
+    ashlar export --to perfetto --at peak -o run.json run.pickle
 
 ` + momentHelp
 }
 
 // exporters write a snapshot in each format.
 var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
-	"pickle":   (*snapshot.Snapshot).WritePickle,
-	"json":     (*snapshot.Snapshot).WriteJSON,
-	"perfetto": (*snapshot.Snapshot).WriteTimeline,
+	"pickle": (*snapshot.Snapshot).WritePickle,
+	"json":   (*snapshot.Snapshot).WriteJSON,
 }
 
 // momentExporters write the memory at a moment in each format.
@@ -66,14 +66,41 @@ var momentExporters = map[string]func(io.Writer, ...*holders.View) error{
 	"parquet":    export.WriteParquet,
 }
 
+// writer returns the function that writes a snapshot in the format.
+func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) {
+	var views []*holders.View
+	write := momentExporters[c.To]
+	if write != nil || c.At != "" {
+		var err error
+		if views, err = c.views(s, "peak"); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case write != nil:
+		return func(w io.Writer) error { return write(w, views...) }, nil
+	case exporters[c.To] != nil:
+		return func(w io.Writer) error { return exporters[c.To](s, w) }, nil
+	}
+	frames := holders.NewFrames(s.Stacks)
+	frames.Fold(foldings[c.Frames])
+	o := snapshot.TimelineOptions{Name: frames.Line}
+	for _, v := range views {
+		o.Marks = append(o.Marks, snapshot.TimelineMark{
+			Device: v.Device(), Event: v.Moment.Event, Name: v.Moment.String(),
+		})
+	}
+	return func(w io.Writer) error { return s.WriteTimeline(w, o) }, nil
+}
+
 // Run implements the command.
 func (c *exportCmd) Run(s *streams) error {
 	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof" || c.To == "parquet") &&
 		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
 	}
-	if c.At != "" && momentExporters[c.To] == nil {
-		return usageError{fmt.Errorf("--at: %s has the whole recording; use pprof, flamegraph or parquet", c.To)}
+	if c.At != "" && exporters[c.To] != nil {
+		return usageError{fmt.Errorf("--at: %s has the whole recording; use another format", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {
@@ -96,13 +123,9 @@ func (c *exportCmd) Run(s *streams) error {
 		if len(lost) > 0 {
 			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
 		}
-		write := func(w io.Writer) error { return exporters[c.To](in.snapshot, w) }
-		if toMoment := momentExporters[c.To]; toMoment != nil {
-			views, err := c.views(in.snapshot, "peak")
-			if err != nil {
-				return err
-			}
-			write = func(w io.Writer) error { return toMoment(w, views...) }
+		write, err := c.writer(in.snapshot)
+		if err != nil {
+			return err
 		}
 		return out.write(write)
 	})
