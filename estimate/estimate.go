@@ -23,8 +23,8 @@ package estimate
 
 // model.go finds the structure of a model. transformer.go and attention.go run its layers on a graph (graph.go), which
 // records the requests as a trace.Program, and which frees memory as PyTorch's autograd and reference counts do.
-// training.go, inference.go, cache.go and optimizer.go run the rest. usage.go adds up. Formulas (formula.go) are derived
-// from the same shapes, and a test compares them with the program.
+// training.go, inference.go, cache.go and optimizer.go run the rest. usage.go adds up. Formulas (formula.go) are
+// derived from the same shapes, and a test compares them with the program.
 
 import (
 	"errors"
@@ -145,8 +145,8 @@ func Tensors(c safetensors.Checkpoint) []Tensor {
 	return all
 }
 
-// TypeOf is the type that most of a checkpoint's bytes have: FP32, BF16 or FP16. Of a quantized checkpoint it is BF16, the
-// type of activations.
+// TypeOf is the type that most of a checkpoint's bytes have: FP32, BF16 or FP16. Of a quantized checkpoint it is BF16,
+// the type of activations.
 func TypeOf(c safetensors.Checkpoint) DType {
 	sizes := map[string]int64{}
 	most := ""
@@ -256,7 +256,7 @@ func (o *Options) check(m *Model) (Optimizer, error) {
 // Allocators are the allocators to compare: PyTorch's by default and with expandable segments, and package mem/paged.
 var Allocators = []string{"caching:", "caching:expandable_segments:True", "paged"}
 
-// Reserved runs the program on an allocator, as package replay names it, on a simulated device that is large enough, and
+// Reserved runs the program on an allocator, as package replay names it, on a simulated device that is large enough. It
 // returns the peak of reserved memory in bytes. The errors are those of replay.Compare.
 func (e *Estimate) Reserved(allocator string) (int64, error) {
 	row, err := e.replay(allocator, 0)

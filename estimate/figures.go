@@ -15,7 +15,8 @@ func (t *transformer) formula(c Category, bytes int64, o *Optimizer) Formula {
 		f = product(Factor{t.Parameters, "parameter"}, Factor{t.o.DType.bytes(), "bytes"})
 	case OptimizerState:
 		if o.States > 0 {
-			f = product(Factor{o.States, "state"}, Factor{t.Parameters, "parameter"}, Factor{t.o.DType.bytes(), "bytes"})
+			f = product(Factor{o.States, "state"}, Factor{t.Parameters, "parameter"},
+				Factor{t.o.DType.bytes(), "bytes"})
 		}
 	case Activations:
 		f = t.activationFormula()

@@ -2,7 +2,7 @@ package estimate
 
 // maxOps is the approximate number of requests that the generation of tokens is simulated with. If it takes more, only
 // every n-th token is simulated.
-const maxOps = 400_000
+const maxOps = 40_000
 
 // infer records the processing of a prompt and the generation of tokens as PyTorch would run them.
 func (t *transformer) infer() {
@@ -26,10 +26,12 @@ func (t *transformer) infer() {
 	before := len(t.program.Ops)
 	t.forward(1, t.o.Sequence+1)
 	stride := max(1, int64(len(t.program.Ops)-before)*t.o.New/maxOps)
-	for n := 1 + stride; n < t.o.New; n += stride {
+	for n := 1 + stride; n < t.o.New-1; n += stride {
 		t.forward(1, t.o.Sequence+n)
 	}
-	t.forward(1, t.o.Sequence+t.o.New)
+	for n := max(2, t.o.New-1); n <= t.o.New; n++ { // so that the caches grow by one token at last
+		t.forward(1, t.o.Sequence+n)
+	}
 }
 
 // forward processes so many new tokens of each sequence, which then has length tokens.

@@ -153,8 +153,8 @@ func TestFormulasGiveTheFigures(t *testing.T) {
 			for _, f := range e.Figures {
 				sum += f.AtPeak
 				if f.Formula.Bytes() != f.Bytes || f.AtPeak > f.Bytes || f.AtPeak < 0 {
-					t.Errorf("%s: %s: %d bytes, %d at the peak, %d by the formula %s", m.Case, f.Category, f.Bytes, f.AtPeak,
-						f.Formula.Bytes(), f.Formula)
+					t.Errorf("%s: %s: %d bytes, %d at the peak, %d by the formula %s", m.Case, f.Category, f.Bytes,
+						f.AtPeak, f.Formula.Bytes(), f.Formula)
 				}
 				for _, product := range f.Formula {
 					if product[0].N < 0 {
@@ -163,7 +163,8 @@ func TestFormulasGiveTheFigures(t *testing.T) {
 				}
 			}
 			if peak := e.Program.Stats().PeakBytes; sum != peak || e.Peak.Peak != peak {
-				t.Errorf("%s: the figures add up to %d, the peak is %d, that of the program %d", m.Case, sum, e.Peak.Peak, peak)
+				t.Errorf("%s: the figures add up to %d, the peak is %d, that of the program %d", m.Case, sum,
+					e.Peak.Peak, peak)
 			}
 			if err := e.Program.Check(); err != nil {
 				t.Errorf("%s: %v", m.Case, err)
@@ -192,8 +193,8 @@ func TestFiguresOfKnownFormulas(t *testing.T) {
 	for c, want := range map[estimate.Category]string{
 		estimate.Weights:        "124,439,808 parameters × 4 bytes",
 		estimate.OptimizerState: "2 states × 124,439,808 parameters × 4 bytes",
-		estimate.Gradients: "124,439,808 parameters × 4 bytes + 151,243,776 bytes while two gradients of a weight are " +
-			"added", // the output layer has the weights of the embedding
+		estimate.Gradients: "124,439,808 parameters × 4 bytes + 151,243,776 bytes while two gradients of a " +
+			"weight are added", // the output layer has the weights of the embedding
 		estimate.Workspace: "2 threads × 33,554,432 bytes",
 	} {
 		if got := e.Figures[c].Formula.String(); got != want {

@@ -135,8 +135,8 @@ func TestModelsAreRecognized(t *testing.T) {
 			m := estimate.NewModel(tensors(c.tensors), estimate.Config{})
 			got := fmt.Sprintf("%d layers", m.Layers)
 			if m.Layers > 0 {
-				got += fmt.Sprintf(" hidden %d query %d key %d mlp %d vocabulary %d tied %v", m.Hidden, m.Query, m.KeyValue,
-					m.MLP, m.Vocabulary, m.Tied)
+				got += fmt.Sprintf(" hidden %d query %d key %d mlp %d vocabulary %d tied %v", m.Hidden, m.Query,
+					m.KeyValue, m.MLP, m.Vocabulary, m.Tied)
 			}
 			if m.Experts > 0 {
 				got += fmt.Sprintf(", %d experts", m.Experts)
@@ -148,7 +148,9 @@ func TestModelsAreRecognized(t *testing.T) {
 			if got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
-			for _, o := range []estimate.Options{{Train: true, DType: estimate.AMP}, {New: 5}, {Train: true, Checkpoint: true}} {
+			for _, o := range []estimate.Options{
+				{Train: true, DType: estimate.AMP}, {New: 5}, {Train: true, Checkpoint: true},
+			} {
 				e := estimateOf(t, m, o)
 				grads := e.Figures[estimate.Gradients].Bytes
 				if weights := m.Parameters * 4; o.Train && grads < weights || !o.Train && grads != 0 {
@@ -182,10 +184,11 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 		m *estimate.Model
 		o estimate.Options
 	}{
+		"too much memory to describe": {llama, estimate.Options{Batch: 1 << 30, Sequence: 1 << 30}},
+
 		`estimate: optimizer "lion": want one of adamw, adam,`: {llama, estimate.Options{Optimizer: "lion"}},
 		"estimate: batch -1: want 1 to 1073741824":             {llama, estimate.Options{Batch: -1}},
 		"estimate: new tokens -3: want 0 to 1073741824":        {llama, estimate.Options{New: -3}},
-		"too much memory to describe":                          {llama, estimate.Options{Batch: 1 << 30, Sequence: 1 << 30}},
 		"estimate: the checkpoint has no weights":              {empty, estimate.Options{}},
 	} {
 		if _, err := c.m.Estimate(c.o); err == nil || !strings.Contains(err.Error(), want) {
@@ -193,7 +196,8 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "[]", `{"num_attention_heads": -1}`, `{"n_head": "x"}`} {
-		if c, err := estimate.ParseConfig([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "estimate: config.json: ") {
+		c, err := estimate.ParseConfig([]byte(text))
+		if err == nil || !strings.HasPrefix(err.Error(), "estimate: config.json: ") {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}

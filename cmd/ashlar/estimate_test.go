@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/golden"
 )
 
-// checkpointOf makes the checkpoint of a model of estimate/testdata, with holes in place of the data, in the folder name
-// of a new current directory.
+// checkpointOf makes the checkpoints of models of estimate/testdata, with holes in place of the data. Each is in the
+// folder of its name, in a new current directory.
 func checkpointOf(t *testing.T, names ...string) {
 	t.Helper()
 	dir := t.TempDir()
