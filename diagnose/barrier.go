@@ -130,7 +130,11 @@ func (x *explainer) judgeDevice() error {
 	if b.Required <= b.AtLeast {
 		text = "An allocator that wastes nothing would fill nearly all of it."
 	}
-	x.say(TooMuch, sure, "The live blocks and the request need %s, and the process could have %s. %s",
-		FormatSize(b.Required), FormatSize(b.Reachable), text)
+	whole := ""
+	if b.Memory == 0 {
+		whole = ", which is about the size of a usual GPU"
+	}
+	x.say(TooMuch, sure, "The live blocks and the request need %s, and the process could have %s%s. %s",
+		FormatSize(b.Required), FormatSize(b.Reachable), whole, text)
 	return nil
 }

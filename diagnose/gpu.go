@@ -1,6 +1,10 @@
 package diagnose
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/holders"
+)
 
 // ownOverhead is the most memory of a GPU, in bytes, that a process has beside its allocator: its context and the
 // workspaces of libraries. 0.3 to 1.2 GiB are usual.
@@ -10,7 +14,7 @@ const ownOverhead = 3 << 29
 // center GPUs and AMD's, and of other GPUs of NVIDIA.
 var (
 	largeGPUs = []int64{
-		65_520, 81_050, 81_090, 81_150, 81_560, 95_320, 95_830, 97_250, 97_870, 143_156, 143_770, 182_640, 183_360,
+		81_050, 81_090, 81_150, 81_560, 95_320, 95_830, 97_250, 97_870, 143_156, 143_770, 182_640, 183_360,
 		196_590, 262_130, 275_000, 294_890,
 	}
 	otherGPUs = []int64{
@@ -20,12 +24,9 @@ var (
 	}
 )
 
-// PyTorch gives cuBLAS a workspace for each stream, as blocks of its allocator (getChosenWorkspaceSize in
-// aten/src/ATen/cuda/CublasHandlePool.cpp). Its size shows the generation of the GPU.
-const (
-	largeWorkspace = 32 << 20             // on Hopper and on AMD's GPUs
-	otherWorkspace = 2*(4<<20) + 16*8<<10 // elsewhere
-)
+// otherWorkspace is the size of the workspace that PyTorch gives cuBLAS, as a block of its allocator, on GPUs other than
+// Hopper and AMD's (getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp). Those have 32 MiB.
+const otherWorkspace = 2*(4<<20) + 16*(8<<10)
 
 // ownsGPU reports whether the process could have a whole GPU of a usual size, except its own overhead.
 func (x *explainer) ownsGPU() bool {
@@ -38,16 +39,8 @@ func (x *explainer) ownsGPU() bool {
 
 // gpuSizes returns the sizes that the GPU of the recording may have, in MiB.
 func (x *explainer) gpuSizes() []int64 {
-	large, other := false, false
-	for i := range x.h.Blocks {
-		large = large || x.h.Blocks[i].Size == largeWorkspace
-		other = other || x.h.Blocks[i].Size == otherWorkspace
-	}
-	switch {
-	case other:
+	if slices.ContainsFunc(x.h.Blocks, func(b holders.Block) bool { return b.Size == otherWorkspace }) {
 		return otherGPUs
-	case large:
-		return largeGPUs
 	}
-	return slices.Concat(largeGPUs, otherGPUs)
+	return largeGPUs // or the program does not use cuBLAS, which is rare on smaller GPUs
 }

@@ -44,7 +44,13 @@ func (p *program) free(b mem.Block) {
 // recorded records a program on a GPU of 8000 MiB.
 func recorded(t *testing.T, cfg caching.Config, run func(p *program)) *snapshot.Snapshot {
 	t.Helper()
-	dev := sim.New(sim.Options{Unchecked: true, Total: 8000 * mib})
+	return recordedOn(t, 8000*mib, cfg, run)
+}
+
+// recordedOn records a program on a GPU of a size in bytes.
+func recordedOn(t *testing.T, total int64, cfg caching.Config, run func(p *program)) *snapshot.Snapshot {
+	t.Helper()
+	dev := sim.New(sim.Options{Unchecked: true, Total: total})
 	c, err := caching.New(dev, cfg)
 	testkit.Must(t, err)
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
@@ -186,5 +192,37 @@ func TestVerdictsOfSimulatedPrograms(t *testing.T) {
 			}
 			checkReport(t, r)
 		})
+	}
+}
+
+// Without the memory of the GPU, other processes are blamed if the process could have the size of no GPU that has its
+// workspace of cuBLAS.
+func TestSizesOfGPUs(t *testing.T) {
+	const older, hopper = 8_519_680, 32 * mib
+	for _, c := range []struct {
+		total, beside int64 // MiB
+		workspace     int64
+		want          string
+	}{
+		{81_150, 500, hopper, "[too_much]"},
+		{81_150, 40_000, hopper, "[other_processes]"}, // what remains is an A100's
+		{143_156, 700, hopper, "[too_much]"},
+		{40_440, 600, older, "[too_much]"},
+		{24_210, 600, older, "[too_much]"},
+		{24_210, 6_500, older, "[other_processes]"},
+	} {
+		s := recordedOn(t, c.total*mib, caching.Default(), func(p *program) {
+			_, err := p.dev.Alloc(c.beside * mib)
+			testkit.Must(t, err)
+			_, err = p.a.Alloc(p.dev.DefaultStream(), c.workspace)
+			testkit.Must(t, err)
+			for !p.full {
+				p.alloc(c.total / 20)
+			}
+		})
+		r := explain(t, s, diagnose.Options{})
+		if got := fmt.Sprint(causes(r)); got != c.want || r.Verdicts[0].Confidence != diagnose.Likely {
+			t.Errorf("%+v: %s, %+v", c, got, r.Verdicts)
+		}
 	}
 }
