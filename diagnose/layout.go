@@ -46,12 +46,8 @@ type Move struct {
 	Holder  string // the line that allocated most of these bytes
 }
 
-// Sizes of PyTorch's allocator, in bytes: the largest request that is served from small segments (kSmallSize), and the
-// size of these (kSmallBuffer).
-const (
-	smallRequest = 1 << 20
-	smallSegment = 2 << 20
-)
+// smallRequest is the largest request, in bytes, that PyTorch's allocator serves from small segments (kSmallSize).
+const smallRequest = 1 << 20
 
 // maxPins is the most pins in a layout.
 const maxPins = 5
@@ -86,7 +82,7 @@ func (x *explainer) findLayout() {
 // layoutAt returns the layout after an event, for a request of a size on a stream; without a request, all streams are
 // alike. It returns nil if no memory was reserved.
 func (x *explainer) layoutAt(event int, stream uint64, request int64) *Layout {
-	regions := regionsAt(x.s, x.h, event)
+	regions := regionsAt(x.h, event)
 	if len(regions) == 0 {
 		return nil
 	}
@@ -130,41 +126,18 @@ func (x *explainer) layoutAt(event int, stream uint64, request int64) *Layout {
 	return l
 }
 
-// regionsAt returns the reserved memory after an event, by address. It begins with the final state, and undoes the
-// later events.
-func regionsAt(s *snapshot.Snapshot, h *holders.History, event int) []region {
-	t := h.Trace
+// regionsAt returns the reserved memory after an event, by address.
+func regionsAt(h *holders.History, event int) []region {
 	var regions []region
-	own := s.SegmentsOf(t.Device)
-	for i := range own {
-		regions = append(regions, region{
-			ptr: own[i].Ptr, end: own[i].Ptr + driver.Pointer(own[i].TotalSize),
-			stream: own[i].Stream, pool: own[i].Pool, mapped: own[i].Expandable,
-			small: !own[i].Large && !own[i].Expandable,
-		})
+	for _, s := range h.Segments() {
+		if s.ActiveAt(event) {
+			regions = append(regions, region{
+				ptr: s.Ptr, end: s.Ptr + driver.Pointer(s.Size), stream: s.Stream, pool: s.Pool,
+				mapped: s.Expandable, small: !s.Large && !s.Expandable,
+			})
+		}
 	}
 	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.ptr, b.ptr) })
-	for i := len(t.Events) - 1; i > event; i-- {
-		e := &t.Events[i]
-		if e.Size <= 0 {
-			continue
-		}
-		end := e.Ptr + driver.Pointer(e.Size)
-		switch e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			regions = remove(regions, e.Ptr, end)
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			r := region{ptr: e.Ptr, end: end, mapped: e.Action == mem.ActionSegmentUnmap}
-			r.small = !r.mapped && e.Size <= smallSegment
-			if int(e.Stream) < len(t.Streams) {
-				r.stream = t.Streams[e.Stream]
-			}
-			if t.PoolsKnown && int(e.Pool) < len(t.Pools) {
-				r.pool = t.Pools[e.Pool]
-			}
-			regions = insert(remove(regions, e.Ptr, end), r)
-		}
-	}
 	return join(regions)
 }
 
@@ -177,28 +150,6 @@ func first(regions []region, p driver.Pointer) int {
 		return 1
 	})
 	return n
-}
-
-// remove removes a range of addresses, which may be parts of regions.
-func remove(regions []region, ptr, end driver.Pointer) []region {
-	from := first(regions, ptr)
-	to := from
-	var left []region
-	for ; to < len(regions) && regions[to].ptr < end; to++ {
-		if r := regions[to]; r.ptr < ptr {
-			r.end = ptr
-			left = append(left, r)
-		}
-		if r := regions[to]; r.end > end {
-			r.ptr = end
-			left = append(left, r)
-		}
-	}
-	return slices.Replace(regions, from, to, left...)
-}
-
-func insert(regions []region, r region) []region {
-	return slices.Insert(regions, first(regions, r.ptr), r)
 }
 
 // join joins mapped pages of one stream and pool that lie side by side.

@@ -1,0 +1,122 @@
+package holders
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Segment is a range of reserved memory: a segment of the allocator, or pages that were mapped into an expandable
+// segment. Pages that were mapped together and unmapped apart are several. It is reserved after the events Start to
+// End-1.
+type Segment struct {
+	Ptr        driver.Pointer
+	Size       int64  // bytes
+	Start      int32  // the event that reserved it; -1 if it is older than the recording
+	End        int32  // the event that released it; len(Events) if it was still reserved at the end
+	Stream     uint64 // handle
+	Pool       mem.PoolID
+	Expandable bool
+	Large      bool // in the pool for blocks over 1 MiB; of one that was released, as its size tells
+}
+
+// maxSmall is the size of PyTorch's segments for blocks of up to 1 MiB, in bytes (kSmallBuffer in
+// c10/core/AllocatorConfig.h).
+const maxSmall = 2 << 20
+
+// ActiveAt reports whether the segment is reserved after an event.
+func (s *Segment) ActiveAt(event int) bool { return int(s.Start) <= event && event < int(s.End) }
+
+// stop is the address after the last byte.
+func (s *Segment) stop() driver.Pointer { return s.Ptr + driver.Pointer(s.Size) }
+
+// Segments returns all memory that was reserved during the recording, by Start and then by address. It begins with the
+// final state and undoes the events, so that memory is included that was reserved before the recording.
+func (h *History) Segments() []Segment {
+	t := h.Trace
+	u := undo{}
+	own := h.snapshot.SegmentsOf(t.Device)
+	for i := range own {
+		u.open = append(u.open, Segment{
+			Ptr: own[i].Ptr, Size: own[i].TotalSize, End: int32(len(t.Events)),
+			Stream: own[i].Stream, Pool: own[i].Pool, Expandable: own[i].Expandable, Large: own[i].Large,
+		})
+	}
+	slices.SortFunc(u.open, func(a, b Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	for i := len(t.Events) - 1; i >= 0; i-- {
+		e := &t.Events[i]
+		if e.Size <= 0 {
+			continue
+		}
+		s := Segment{
+			Ptr: e.Ptr, Size: e.Size, End: int32(i),
+			Expandable: e.Action == mem.ActionSegmentUnmap, Large: e.Size > maxSmall,
+		}
+		switch e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			u.reserved(s.Ptr, s.stop(), int32(i))
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			if int(e.Stream) < len(t.Streams) {
+				s.Stream = t.Streams[e.Stream]
+			}
+			if t.PoolsKnown && int(e.Pool) < len(t.Pools) {
+				s.Pool = t.Pools[e.Pool]
+			}
+			u.reserved(s.Ptr, s.stop(), int32(i)) // nothing, unless the recording contradicts itself
+			u.open = slices.Insert(u.open, u.first(s.Ptr), s)
+		}
+	}
+	for _, s := range u.open {
+		s.Start = -1
+		u.closed = append(u.closed, s)
+	}
+	slices.SortFunc(u.closed, func(a, b Segment) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Ptr, b.Ptr))
+	})
+	return u.closed
+}
+
+// An undo goes through the events from the last to the first.
+type undo struct {
+	open   []Segment // reserved after the current event, by address; without Start
+	closed []Segment
+}
+
+// first returns the index of the first open segment that ends after p.
+func (u *undo) first(p driver.Pointer) int {
+	n, _ := slices.BinarySearchFunc(u.open, p, func(s Segment, p driver.Pointer) int {
+		if s.stop() <= p {
+			return -1
+		}
+		return 1
+	})
+	return n
+}
+
+// reserved closes a range of addresses, which may be parts of open segments: an event reserved it.
+func (u *undo) reserved(ptr, stop driver.Pointer, event int32) {
+	from := u.first(ptr)
+	to := from
+	var left []Segment
+	for ; to < len(u.open) && u.open[to].Ptr < stop; to++ {
+		s := u.open[to]
+		if s.Ptr < ptr {
+			left = append(left, s.part(s.Ptr, ptr))
+		}
+		if s.stop() > stop {
+			left = append(left, s.part(stop, s.stop()))
+		}
+		inside := s.part(max(s.Ptr, ptr), min(s.stop(), stop))
+		inside.Start = event
+		u.closed = append(u.closed, inside)
+	}
+	u.open = slices.Replace(u.open, from, to, left...)
+}
+
+// part returns the segment with other bounds.
+func (s Segment) part(ptr, stop driver.Pointer) Segment {
+	s.Ptr, s.Size = ptr, int64(stop-ptr)
+	return s
+}
