@@ -26,28 +26,30 @@ type tuneCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*tuneCmd) Help() string {
-	return `Searches PyTorch's allocator settings for the one that needs the least memory, by replaying all given recordings under each,
-and prints it as a line to paste. If nothing helps, it says so.
+	return `Searches PyTorch's allocator settings for the one that needs the least memory, by replaying all given
+recordings under each, and prints it as a line to paste. If nothing helps, it says so.
 
-What a recording needs with a setting is found by replays under lower and lower limits, to 1 MiB: the memory at the smallest
-limit under which the recording completes and the driver's calls for memory take no more time than --budget allows. (A cache
-grows while the device has memory left. So what is reserved without a limit is more than what is needed.) The first third of
-a recording does not count for the budget, because the cache fills there. If the driver's calls with the recorded settings
-take more time in all, that is the budget. Times of driver calls are modelled.
+What a recording needs with a setting is found by replays under lower and lower limits, to 1 MiB: the memory at the
+smallest limit under which the recording completes and the driver's calls for memory take no more time than --budget
+allows. (A cache grows while the device has memory left. So what is reserved without a limit is more than what is
+needed.) The first third of a recording does not count for the budget, because the cache fills there. If the driver's
+calls with the recorded settings take more time in all, that is the budget. Times of driver calls are modelled.
 
-One setting is chosen for all recordings: one with which the most recordings fit into their limits; and then the one that needs
-the least, averaged over the recordings and their halves. Each key of the setting must save 1 %, all of them 40 MiB, and no
-recording may need 1 % more than with its recorded settings.
+One setting is chosen for all recordings: one with which the most recordings fit into their limits; and then the one
+that needs the least, averaged over the recordings and their halves. Each key of the setting must save 1 %, all of
+them 40 MiB, and no recording may need 1 % more than with its recorded settings.
 
-The choice is checked on parts that are held back: each recording in turn, and the first and the second half of all of them. A
-setting is chosen without that part, and tried on it. If it saves nothing there, the gain may be particular to this recording.
+The choice is checked on parts that are held back: each recording in turn, and the first and the second half of all of
+them. A setting is chosen without that part, and tried on it. If it saves nothing there, the gain may be particular to
+this recording.
 
 The search varies expandable_segments, max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions,
-garbage_collection_threshold and large_segment_size_mb: first alone, then combinations near the best. Other recorded settings
-are kept. --keep fixes any of them.
+garbage_collection_threshold and large_segment_size_mb: first alone, then combinations near the best. Other recorded
+settings are kept. --keep fixes any of them.
 
---json prints an object with the keys helps, line, settings, saving, recordings (for each, figures with the recorded and with
-the best settings), held_back and tried. Sizes are bytes, times nanoseconds, and savings parts of 1. Unknown values are null.
+--json prints an object with the keys helps, line, settings, saving, recordings (for each, figures with the recorded
+and with the best settings), held_back and tried. Sizes are bytes, times nanoseconds, and savings parts of 1. Unknown
+values are null.
 
 Examples:
 

@@ -31,9 +31,11 @@ func TestTuneOutput(t *testing.T) {
 		"tune-nothing": {exitOK, []string{sample("unet.expandable")}},
 		"tune-several": {exitOK, []string{"--tries", "12", sample("resnet"), sample("unet.gc6"), sample("streams")}},
 		"tune-limit":   {exitNoRoom, []string{"--limit", "730MiB", sample("streams"), sample("resnet")}},
-		"tune-all":     {exitOK, []string{"--all", "--budget", "1ms", "--keep", "expandable_segments:False", sample("streams")}},
-		"tune-script":  {exitOK, []string{"testdata/tune.script"}},
-		"help-tune":    {exitOK, []string{"--help"}},
+		"tune-all": {
+			exitOK, []string{"--all", "--budget", "1ms", "--keep", "expandable_segments:False", sample("streams")},
+		},
+		"tune-script": {exitOK, []string{"testdata/tune.script"}},
+		"help-tune":   {exitOK, []string{"--help"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ashlar(t, nil, append([]string{"tune"}, c.args...)...)
@@ -58,17 +60,20 @@ func TestTuneJSON(t *testing.T) {
 	testkit.Must(t, json.Unmarshal([]byte(out), &got))
 	var keys map[string]any
 	testkit.Must(t, json.Unmarshal([]byte(out), &keys))
-	if want := []string{"held_back", "helps", "line", "recordings", "saving", "settings", "tried"}; !slices.Equal(slices.Sorted(maps.Keys(keys)), want) {
-		t.Errorf("keys %q", slices.Sorted(maps.Keys(keys)))
+	want := []string{"held_back", "helps", "line", "recordings", "saving", "settings", "tried"}
+	if got := slices.Sorted(maps.Keys(keys)); !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
 	}
 	if !got.Helps || *got.Line != "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" ||
-		*got.Settings != "expandable_segments:True" || len(got.Recordings) != 2 || len(got.Tried) != 4 || len(got.HeldBack) != 4 {
+		*got.Settings != "expandable_segments:True" || len(got.Recordings) != 2 || len(got.Tried) != 4 ||
+		len(got.HeldBack) != 4 {
 		t.Fatalf("%+v", got)
 	}
 	sum := 0.0
 	for i, name := range []string{"streams", "resnet"} {
 		r := got.Recordings[i]
-		row := rows(t, ok(t, "replay", "--json", "-a", "caching:expandable_segments:True,pytorch-exact:True", sample(name)))[0]
+		const spec = "caching:expandable_segments:True,pytorch-exact:True"
+		row := rows(t, ok(t, "replay", "--json", "-a", spec, sample(name)))[0]
 		free := r.Best.WithoutLimit
 		if r.Trace != sample(name) || r.RequestedPeak != row.RequestedPeak || *free.ReservedPeak != *row.ReservedPeak ||
 			free.Calls != row.DriverCalls || free.NS != *row.DriverNS || *free.LaterPercent != *row.LaterPercent {
@@ -84,8 +89,10 @@ func TestTuneJSON(t *testing.T) {
 		t.Errorf("a saving of %v, and %v of the first: want %v", got.Saving, got.Tried[0].Saving, sum/2)
 	}
 	out = ok(t, "tune", "--json", "--tries", "2", file(t, "flat.script", "alloc a 64MiB\n"))
-	if got = (tuneLine{}); json.Unmarshal([]byte(out), &got) != nil || got.Helps || got.Line != nil || got.Recordings[0].Best != nil ||
-		got.HeldBack == nil || got.Recordings[0].Recorded.AtNeeded.LaterPercent != nil {
+	got = tuneLine{}
+	testkit.Must(t, json.Unmarshal([]byte(out), &got))
+	if got.Helps || got.Line != nil || got.Recordings[0].Best != nil || got.HeldBack == nil ||
+		got.Recordings[0].Recorded.AtNeeded.LaterPercent != nil {
 		t.Errorf("where nothing helps: %s", out)
 	}
 }
@@ -103,7 +110,8 @@ func TestTuneGoesOnWithoutAFile(t *testing.T) {
 	}
 	trace, err := os.ReadFile(sample("streams"))
 	testkit.Must(t, err)
-	if got := ashlar(t, trace, "tune", "--tries", "1", "-"); got.code != exitOK || !strings.Contains(got.out, "standard input") {
+	got = ashlar(t, trace, "tune", "--tries", "1", "-")
+	if got.code != exitOK || !strings.Contains(got.out, "standard input") {
 		t.Errorf("from standard input: exit code %d, %s%s", got.code, got.out, got.err)
 	}
 }
@@ -191,7 +199,8 @@ func TestTuneNamesRecordings(t *testing.T) {
 	a, b, c := &input{path: "rank0/run.pickle"}, &input{path: "rank1/run.pickle"}, &input{path: "other.pickle"}
 	got := &tuning{inputs: []*input{a, b, c, c}}
 	got.nameWorks([]*replay.Work{{}, {}, {}, {Device: 1}})
-	if want := []string{"rank0/run.pickle", "rank1/run.pickle", "other, device 0", "other, device 1"}; !slices.Equal(got.names, want) {
+	want := []string{"rank0/run.pickle", "rank1/run.pickle", "other, device 0", "other, device 1"}
+	if !slices.Equal(got.names, want) {
 		t.Errorf("names %q, want %q", got.names, want)
 	}
 }

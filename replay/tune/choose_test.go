@@ -2,10 +2,15 @@ package tune
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // groupOf is works of 100 GiB that were run with the recorded settings and others. A trial has its needed GiB for each
@@ -38,6 +43,9 @@ func TestChoose(t *testing.T) {
 	const none = recordedTrial
 	slow := groupOf([]int64{120}, []int64{110}, []int64{110})
 	slow.trials[0].Needs[0].Free.Later.DriverTime = time.Second
+	hardly := groupOf([]int64{120}, []int64{110}, []int64{110})
+	hardly.trials[0].Needs[0].Free.Later.DriverTime = time.Second
+	hardly.trials[1].Needs[0].Bytes += 1 << 20
 	complex := groupOf([]int64{1200}, []int64{1097}, []int64{1100})
 	complex.bounds[0], complex.trials[0].keys = 1000<<30, 2
 	failed := groupOf([]int64{120, 120}, []int64{110, 119}, []int64{100, 0})
@@ -64,6 +72,7 @@ func TestChoose(t *testing.T) {
 		"a recording more that fits before all":     {groupOf([]int64{110, -120}, []int64{125, 110}), 0},
 		"none with which a recording less fits":     {groupOf([]int64{120, 120}, []int64{100, -100}), none},
 		"the faster of two that need as much":       {slow, 1},
+		"the faster for hardly more memory":         {hardly, 1},
 		"a simpler one for hardly more memory":      {complex, 1},
 		"none without room for a recording":         {failed, 0},
 		"a recording without room does not count":   {hopeless, 0},
@@ -105,4 +114,52 @@ func TestChecksLeaveRecordingsOut(t *testing.T) {
 		!near(checks[0].Saving, 1-119.0/120) || checks[0].Work != 0 || checks[1].Work != 1 {
 		t.Errorf("%+v", checks)
 	}
+}
+
+// A search without an end tries every setting of PyTorch's that makes sense, once: no key is without effect.
+func TestSearchTriesEverySetting(t *testing.T) {
+	script, err := trace.ParseScript("alloc a 1MiB\n")
+	testkit.Must(t, err)
+	w, err := replay.ScriptWork(script)
+	testkit.Must(t, err)
+	r, err := Search([]*replay.Work{w}, Options{Tries: 100_000})
+	testkit.Must(t, err)
+	var tried []string
+	for _, trial := range r.Tried {
+		tried = append(tried, trial.Settings)
+	}
+	want := validSettings(t)
+	slices.Sort(tried)
+	slices.Sort(want)
+	if !slices.Equal(tried, want) {
+		t.Errorf("%d settings were tried, %d make sense", len(tried), len(want))
+	}
+}
+
+// validSettings are all combinations of the values of keys that make sense, without PyTorch's defaults, which are the
+// recorded settings.
+func validSettings(t *testing.T) (valid []string) {
+	t.Helper()
+	all := []string{""}
+	for _, k := range keys {
+		for _, s := range slices.Clone(all) {
+			for _, value := range k.values {
+				all = append(all, Join(s, k.name+":"+value))
+			}
+		}
+	}
+	for _, s := range all {
+		cfg, notes, err := caching.ParseConfig(s)
+		split := cfg.MaxSplitSize != caching.Unlimited
+		switch {
+		case s == "" || err != nil: // the segments are larger than blocks that may be split
+		case cfg.ExpandableSegments && (split || cfg.GarbageCollectionThreshold > 0):
+		case strings.Contains(s, "max_non_split_rounding_mb") && !split:
+		case len(notes) > 0:
+			t.Errorf("%s: %q", s, notes)
+		default:
+			valid = append(valid, s)
+		}
+	}
+	return valid
 }

@@ -176,8 +176,8 @@ func (sp *space) nearest(w *replay.Work) setting {
 	return s
 }
 
-// start returns the settings to begin with: PyTorch's defaults, the first values of each key alone, and the neighbors of
-// the settings that all works were recorded with.
+// start returns the settings to begin with: PyTorch's defaults, the first values of each key alone, and the neighbors
+// of the settings that all works were recorded with.
 func (sp *space) start(works []*replay.Work) []setting {
 	all := []setting{defaults}
 	for k := range keys {

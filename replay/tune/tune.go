@@ -15,10 +15,10 @@
 // All runs are simulated, with modelled times of driver calls. Results depend on the recordings and the options alone.
 package tune
 
-// The search is a hill climb. It tries some values of each key alone and the neighbors of the recorded settings, then the
-// neighbors of the best setting so far: another value of one of its keys, or one key more. Settings are tried in batches of fixed size, so that the result
-// does not depend on the number of cores. The settings that were tried on whole recordings are then tried on each half,
-// and all checks choose among them.
+// The search is a hill climb. It tries some values of each key alone and the neighbors of the recorded settings, then
+// the neighbors of the best setting so far: another value of one of its keys, or one key more. Settings are tried in
+// batches of fixed size, so that the result does not depend on the number of cores. The settings that were tried on
+// whole recordings are then tried on each half, and all checks choose among them.
 
 import (
 	"fmt"

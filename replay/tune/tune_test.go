@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/internal/testkit"
-	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/tune"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -148,7 +147,8 @@ func TestSettingsOverTheBudget(t *testing.T) {
 	for budget, over := range map[time.Duration]bool{1: true, time.Second: false} {
 		r := search(t, tune.Options{Budget: tune.Budget{Time: budget}}, w)
 		i := slices.IndexFunc(r.Tried, func(d *tune.Trial) bool { return d.Settings == "max_split_size_mb:64" })
-		if n := r.Tried[i].Needs[0]; n.OverBudget() != over || over != (n.Bytes < 0) || over == n.Fits || n.Free.DriverCalls < 15 {
+		n := r.Tried[i].Needs[0]
+		if n.OverBudget() != over || over != (n.Bytes < 0) || over == n.Fits || n.Free.DriverCalls < 15 {
 			t.Errorf("a budget of %v: %+v", budget, n)
 		}
 		if r.Recorded.Needs[0].OverBudget() {
@@ -189,8 +189,9 @@ func TestSearchKeepsSettings(t *testing.T) {
 			t.Errorf("%q varies a key that is to be kept", trial.Settings)
 		}
 	}
-	if need := search(t, tune.Options{Keep: "expandable_segments:True"}, w).Tried[0].Needs[0].Free; need.ReservedPeak >= 180<<20 {
-		t.Errorf("%d bytes are reserved: the settings to keep have no effect", need.ReservedPeak)
+	kept := search(t, tune.Options{Keep: "expandable_segments:True"}, w).Tried[0].Needs[0].Free
+	if kept.ReservedPeak >= 180<<20 {
+		t.Errorf("%d bytes are reserved: the settings to keep have no effect", kept.ReservedPeak)
 	}
 	for _, keep := range []string{"expandable_segments:yes", "none:1"} {
 		var wrong *replay.SpecError
@@ -200,22 +201,36 @@ func TestSearchKeepsSettings(t *testing.T) {
 	}
 }
 
-// Every setting that is tried is one of PyTorch's, without a key that has no effect, and none is tried twice.
-func TestSettingsAreValid(t *testing.T) {
-	r := search(t, tune.Options{Tries: 10_000}, script(t, fragmented))
-	seen := make(map[string]bool)
-	for _, trial := range r.Tried {
-		cfg, notes, err := caching.ParseConfig(trial.Settings)
-		if err != nil || len(notes) > 0 || seen[trial.Settings] || strings.Contains(trial.Settings, "pytorch-exact") {
-			t.Errorf("%q: %v, %q, seen %v", trial.Settings, err, notes, seen[trial.Settings])
-		}
-		seen[trial.Settings] = true
-		if cfg.ExpandableSegments && (cfg.MaxSplitSize != caching.Unlimited || cfg.GarbageCollectionThreshold > 0) {
-			t.Errorf("%q has keys that expandable segments ignore", trial.Settings)
+// Limits in the recorded settings do not bound the memory that a search finds.
+func TestRecordedLimitsDoNotBoundASearch(t *testing.T) {
+	limit, part := script(t, fragmented), script(t, fragmented)
+	limit.Recorded.Limit, part.Recorded.MemoryFraction = 150<<20, 1e-3
+	for _, w := range []*replay.Work{limit, part} {
+		if n := search(t, tune.Options{Tries: 1}, w).Recorded.Needs[0]; n.Bytes != 180<<20 {
+			t.Errorf("the recorded settings need %d bytes", n.Bytes)
 		}
 	}
-	if n := len(seen); n < 500 || n >= 10_000 {
-		t.Errorf("%d settings were tried, in a search of all", n)
+}
+
+// A search begins near the recorded settings too, and does not try them again.
+func TestSearchBeginsAtTheRecordedSettings(t *testing.T) {
+	w := script(t, "alloc a 100MiB\n")
+	w.Recorded.ExpandableSegments = true
+	for i := range w.Recorded.RoundupDivisions {
+		w.Recorded.RoundupDivisions[i] = 4
+	}
+	var tried []string
+	for _, trial := range search(t, tune.Options{}, w).Tried {
+		tried = append(tried, trial.Settings)
+	}
+	const recorded = "expandable_segments:True,roundup_power2_divisions:4"
+	for settings, want := range map[string]bool{
+		recorded: false, recorded + ",large_segment_size_mb:12": true,
+		"expandable_segments:True,roundup_power2_divisions:2": true, "": true,
+	} {
+		if slices.Contains(tried, settings) != want {
+			t.Errorf("%q: want it tried: %v; tried are %q", settings, want, tried)
+		}
 	}
 }
 
