@@ -57,11 +57,15 @@ func (t *transformer) scores(q, k, v *value) *value {
 	out := dim{"query", t.Query, t.compute}
 	if t.o.Attention == SDPA {
 		sums := dim{"sums", t.Heads, single}
-		wide := t.bytes(out.of(single))
-		return t.run(operation{
-			inputs: in, saves: saves, keeps: true, out: out, extra: []dim{sums},
-			back: []int64{t.bytes(sums), wide},
-		})
+		back := []int64{t.bytes(sums)}
+		if t.compute == half { // the kernel adds up the gradients of queries in single precision
+			back = append(back, t.bytes(out.of(single)))
+		}
+		if k == nil { // gradients of queries, keys and values, which are then put together
+			key := t.bytes(dim{"key", t.KeyValue, t.compute})
+			back = append(back, t.bytes(out), key, key)
+		}
+		return t.run(operation{inputs: in, saves: saves, keeps: true, out: out, extra: []dim{sums}, back: back})
 	}
 	return t.eager(in, saves, out)
 }

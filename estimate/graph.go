@@ -54,6 +54,7 @@ type operation struct {
 	scratch []int64 // bytes used during the operation
 	back    []int64 // bytes used during its backward operation
 	weights []*weight
+	product bool  // it is a matrix product; one without a bias has the gradient of its weight first
 	casts   bool  // weights are cast to half precision, as autocast does
 	rerun   rerun // replaces the backward operation
 }
@@ -63,15 +64,16 @@ type rerun func(grad *tensor) *tensor
 
 // A graph records the requests of a program that runs operations and their backward pass.
 type graph struct {
-	tokens   int64
-	program  *trace.Program
-	usage    usage
-	category Category // of new tensors
-	inLayer  bool     // saved tensors belong to a layer
-	records  bool     // tensors are kept for a backward pass
-	nodes    []*node
-	casts    map[*weight]*tensor // autocast's cache of weights
-	kept     map[*tensor]bool    // tensors that the layers keep for the backward pass
+	tokens    int64
+	program   *trace.Program
+	usage     usage
+	category  Category // of new tensors
+	inLayer   bool     // saved tensors belong to a layer
+	records   bool     // tensors are kept for a backward pass
+	nodes     []*node
+	workspace int64               // bytes that the next product of a backward pass requests for its thread
+	casts     map[*weight]*tensor // autocast's cache of weights
+	kept      map[*tensor]bool    // tensors that the layers keep for the backward pass
 }
 
 func newGraph(tokens int64) *graph {
@@ -249,6 +251,14 @@ func (g *graph) differentiate(n *node) {
 		g.drop(n.grad)
 		return
 	}
+	if op.product {
+		g.allocate(g.workspace, Workspace)
+		g.workspace = 0
+	}
+	weightFirst := op.product && len(op.weights) == 1
+	if weightFirst {
+		g.gradient(op.weights[0], op.casts)
+	}
 	var scratch []*tensor
 	for _, size := range op.back {
 		scratch = append(scratch, g.allocate(size, Temporaries))
@@ -259,8 +269,10 @@ func (g *graph) differentiate(n *node) {
 			grads[i] = g.allocate(g.bytes(in.dim), gradientCategory(n.category))
 		}
 	}
-	for _, w := range op.weights {
-		g.gradient(w, op.casts)
+	if !weightFirst {
+		for _, w := range op.weights {
+			g.gradient(w, op.casts)
+		}
 	}
 	g.drop(scratch...)
 	g.drop(n.grad)
@@ -293,7 +305,7 @@ func (g *graph) arrive(n *node, grad *tensor) {
 }
 
 // gradient makes the gradient of a weight: first in half precision if the operation was. The first gradient of a step
-// is kept, and further ones are added to it.
+// is kept, and further ones are added to it; those of a weight that two operations use, into new memory.
 func (g *graph) gradient(w *weight, wasHalf bool) {
 	if w.fixed > 0 {
 		return
@@ -304,9 +316,14 @@ func (g *graph) gradient(w *weight, wasHalf bool) {
 	}
 	t := g.allocate(w.size(), Gradients)
 	g.drop(low)
-	if w.grad == nil {
+	switch {
+	case w.grad == nil:
 		w.grad = t
-	} else {
+	case w.twice:
+		sum := g.allocate(w.size(), Gradients)
+		g.drop(w.grad, t)
+		w.grad = sum
+	default:
 		g.drop(t)
 	}
 }

@@ -17,7 +17,7 @@ func (t *transformer) infer() {
 	t.cache = newCache(t, t.o.Cache, batch, t.o.Sequence+t.o.New)
 	t.category = Activations
 	t.usage.begin("prompt")
-	t.workspace()
+	t.allocate(t.o.Workspace, Workspace)
 	t.forward(t.o.Sequence, t.o.Sequence)
 	if t.o.New == 0 {
 		return

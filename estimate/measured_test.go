@@ -193,7 +193,7 @@ func TestFiguresOfKnownFormulas(t *testing.T) {
 	for c, want := range map[estimate.Category]string{
 		estimate.Weights:        "124,439,808 parameters × 4 bytes",
 		estimate.OptimizerState: "2 states × 124,439,808 parameters × 4 bytes",
-		estimate.Gradients: "124,439,808 parameters × 4 bytes + 151,243,776 bytes while two gradients of a " +
+		estimate.Gradients: "124,439,808 parameters × 4 bytes + 308,779,008 bytes while two gradients of a " +
 			"weight are added", // the output layer has the weights of the embedding
 		estimate.Workspace: "2 threads × 33,554,432 bytes",
 	} {

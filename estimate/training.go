@@ -42,7 +42,7 @@ func (t *transformer) microbatch(first bool, kept []*tensor) []*tensor {
 	}
 	t.records, t.category = true, Activations
 	if first {
-		t.workspace()
+		t.allocate(t.o.Workspace, Workspace)
 	}
 	x := t.embed()
 	t.inLayer = true
@@ -65,15 +65,12 @@ func (t *transformer) microbatch(first bool, kept []*tensor) []*tensor {
 	t.endAutocast(t.weights)
 	t.usage.begin("backward pass")
 	if first {
-		t.workspace() // the thread of the backward pass has its own
+		t.graph.workspace = t.o.Workspace // the thread of the backward pass has its own
 	}
 	t.release(x)
 	t.backward(0, x, t.allocate(t.bytes(x.dim), gradientCategory(t.category)))
 	return append(kept, ids)
 }
-
-// workspace requests the memory that cuBLAS gets for each thread and stream that uses it.
-func (t *transformer) workspace() { t.allocate(t.o.Workspace, Workspace) }
 
 // loss computes the cross entropy of logits. It releases them, unless the program keeps them until the end of the step.
 func (t *transformer) loss(logits *value) (loss *value, kept []*tensor) {

@@ -22,6 +22,7 @@ type weight struct {
 	memory   *tensor
 	grad     *tensor
 	state    []*tensor // the optimizer's
+	twice    bool      // the embedding and the output layer use it, without a copy by autocast
 }
 
 func (w *weight) size() int64 { return cmp.Or(w.fixed, w.elements*w.bytes) }
@@ -82,15 +83,16 @@ func (t *transformer) findEnds() {
 		switch {
 		case t.Vocabulary > 0 && (i == head || i == t.head):
 			t.output = append(t.output, w)
-			if i == t.embedding {
-				t.lookedUp = append(t.lookedUp, w)
-			}
+			w.twice = i == t.embedding && !t.amp
 		case slices.Contains(inLayer, i):
 		case t.Vocabulary > 0 && !t.torchMHA && len(t.Tensors[i].Shape) == 1:
 			t.lastNorm = append(t.lastNorm, w)
-		default:
+		case i != t.embedding:
 			t.lookedUp = append(t.lookedUp, w)
 		}
+	}
+	if t.embedding >= 0 {
+		t.lookedUp = append(t.lookedUp, t.weights[t.embedding]) // its gradient is the last one
 	}
 }
 
@@ -189,7 +191,7 @@ func (t *transformer) normalize(x *value, w []*weight) *value {
 
 // product is a linear layer. Autocast makes a copy of its input for each product. It does not release x.
 func (t *transformer) product(x *value, out dim, w []*weight) *value {
-	op := operation{inputs: []*value{x}, saves: []bool{true}, out: out, weights: w, casts: t.amp}
+	op := operation{inputs: []*value{x}, saves: []bool{true}, out: out, weights: w, product: true, casts: t.amp}
 	if x.bytes == t.compute {
 		return t.run(op)
 	}
