@@ -29,6 +29,7 @@ const (
 // A story is a recording that is made by hand. Blocks have names.
 type story struct {
 	trace  trace.Trace
+	notes  []snapshot.Annotation
 	stacks *trace.StackSet
 	live   map[string]trace.Event
 	names  map[driver.Pointer]string
@@ -83,11 +84,18 @@ func (s *story) free(name, stack string) {
 	s.trace.Events = append(s.trace.Events, e)
 }
 
+// annotate records the start or the end of an annotation, at the time of the next event.
+func (s *story) annotate(name, stage string) {
+	s.notes = append(s.notes, snapshot.Annotation{Name: name, Stage: stage, TimeUS: int64(len(s.trace.Events))})
+}
+
 // categories returns the categories of the blocks of each name.
 func (s *story) categories(t *testing.T) map[string][]holders.Category {
 	t.Helper()
 	s.trace.Stacks = s.stacks.Table()
-	h := history(t, &snapshot.Snapshot{Traces: []*trace.Trace{&s.trace}, Stacks: s.trace.Stacks})
+	h := history(t, &snapshot.Snapshot{
+		Traces: []*trace.Trace{&s.trace}, Stacks: s.trace.Stacks, Annotations: s.notes,
+	})
 	all := map[string][]holders.Category{}
 	for _, b := range h.Blocks {
 		all[s.names[b.Ptr]] = append(all[s.names[b.Ptr]], b.Category)
@@ -161,7 +169,9 @@ func TestCategoriesOfOtherWeights(t *testing.T) {
 		s.alloc("own gradient", 8000, user)
 		s.free("own gradient", zero)
 	})
+	s.alloc("late", 8000, "train.py later < train.py <module>")
 	s.want(t, "built copy", holders.Weights)
+	s.want(t, "late", holders.Unknown)
 	s.want(t, "first", holders.Temporaries)
 	testkit.Equal(t, "own gradient", s.categories(t)["own gradient"][0], holders.Gradients)
 	s.want(t, "data", holders.Unknown)
@@ -216,6 +226,13 @@ func TestCategoriesOfOptimizers(t *testing.T) {
 	s.want(t, "gradient", holders.Gradients)
 	s.want(t, "temporary", holders.Temporaries)
 
+	closure = " < train.py step < torch/optim/adam.py step < torch/optim/optimizer.py wrapper < train.py <module>"
+	s = newStory()
+	s.train(3, nil, func(step int) {
+		s.alloc("metric", 8, "train.py measure"+closure)
+	})
+	s.want(t, "metric", holders.Unknown)
+
 	own := "optimizers.py step < torch/optim/optimizer.py wrapper < train.py <module>"
 	s = newStory()
 	s.train(3, nil, func(step int) {
@@ -230,16 +247,24 @@ func TestCategoriesOfOptimizers(t *testing.T) {
 
 	s = newStory()
 	s.alloc("sum", 4000, "torch/optim/adagrad.py __init__ < train.py <module>")
-	s.alloc("average", 4000, "torch/nn/parameter.py __deepcopy__ < torch/optim/swa_utils.py __init__ < train.py <module>")
-	s.train(3, nil, nil)
+	s.alloc("average", 4000, "torch/_tensor.py __deepcopy__ < torch/optim/swa_utils.py __init__ < train.py <module>")
+	s.alloc("clone", 4000, "torch/nn/parameter.py __deepcopy__ < train.py <module>")
+	s.train(3, nil, func(step int) {
+		s.alloc("norm", 4, update)
+		s.alloc("text", 8, user)
+		s.free("norm", user)
+		s.free("text", user)
+	})
 	s.want(t, "sum", holders.OptimizerState)
-	s.want(t, "average", holders.Weights)
+	s.want(t, "average clone", holders.Weights)
+	s.want(t, "norm", holders.Unknown) // the user's code keeps it after the step
 }
 
 // A checkpoint repeats the forward pass in autograd's thread, and a hook there may run an optimizer.
 func TestCategoriesInTheBackwardPass(t *testing.T) {
 	again := "model.py forward < torch/nn/modules/module.py _call_impl < torch/utils/checkpoint.py recompute_fn < " +
 		"torch/utils/checkpoint.py unpack_hook"
+	hooked := "model.py forward < torch/nn/modules/module.py _call_impl < torch/utils/checkpoint.py unpack_hook"
 	hook := "torch/optim/adam.py adam < torch/optim/adam.py step < torch/optim/optimizer.py wrapper < train.py hook"
 	s := newStory()
 	s.alloc("weight", 4000, moved)
@@ -249,7 +274,9 @@ func TestCategoriesInTheBackwardPass(t *testing.T) {
 		s.alloc("repeated", 600, again)
 		s.alloc("scratch", 500, again)
 		s.free("scratch", again)
+		s.alloc("other", 650, hooked)
 		s.alloc("gradient", 4000, autograd)
+		s.free("other", autograd)
 		s.free("repeated", autograd)
 		if step == 0 {
 			s.alloc("moment", 4000, hook)
@@ -260,7 +287,7 @@ func TestCategoriesInTheBackwardPass(t *testing.T) {
 		s.free("first", autograd)
 		s.free("input", autograd)
 	}
-	s.want(t, "input repeated", holders.Activations)
+	s.want(t, "input repeated other", holders.Activations)
 	s.want(t, "first scratch t", holders.Temporaries)
 	s.want(t, "gradient", holders.Gradients)
 	s.want(t, "moment", holders.OptimizerState)
@@ -282,6 +309,28 @@ func TestCategoriesOfWorkspaces(t *testing.T) {
 	testkit.Equal(t, "of the backward pass", s.categories(t)["of the backward pass"][0], holders.Workspace)
 	s.want(t, "mask", holders.Unknown)
 
+	s = newStory()
+	s.alloc("large weight", size, moved)
+	s.train(4, func(step int) {
+		if step == 0 {
+			s.alloc("table", size, linear)
+			s.alloc("second table", size, linear)
+			s.alloc("workspace or gradient", size, autograd)
+		}
+	}, nil)
+	s.want(t, "table", holders.Unknown)
+	testkit.Equal(t, "either", s.categories(t)["workspace or gradient"][0], holders.Unknown)
+
+	compiled := "cab.py call < torch/nn/modules/module.py _call_impl < train.py <module>"
+	s = newStory()
+	s.train(4, func(step int) {
+		if step == 0 {
+			s.alloc("workspace", size, compiled)
+			s.alloc("lt", 1<<20, compiled)
+		}
+	}, nil)
+	s.want(t, "workspace lt", holders.Workspace)
+
 	native := newStory()
 	native.alloc("named", 5<<20, "at.cpp at::cuda::getCurrentCUDABlasHandle() < "+linear)
 	native.train(1, nil, nil)
@@ -298,6 +347,13 @@ func TestCategoriesOfResultsThatStay(t *testing.T) {
 	}, nil)
 	all := s.categories(t)
 	testkit.Equal(t, "kept", all["kept a"][0], holders.Unknown)
+
+	// What the backward pass makes and the next one frees is no temporary of either.
+	s = newStory()
+	s.train(3, nil, func(step int) {
+		s.alloc("between", 60, autograd)
+	})
+	testkit.Equal(t, "between two passes", s.categories(t)["between"][0], holders.Unknown)
 
 	s = newStory()
 	s.alloc("weight", 4000, moved)
@@ -316,6 +372,70 @@ func TestCategoriesOfResultsThatStay(t *testing.T) {
 			testkit.Equal(t, name, c, holders.Unknown)
 		}
 	}
+}
+
+// In a training too, a line that allocates again and again during the life of a long-lived block may keep a cache.
+func TestCategoriesOfCachesInTrainings(t *testing.T) {
+	s := newStory()
+	s.train(2, nil, func(step int) {
+		for range 100 {
+			s.alloc("scratch", 5, attend)
+			s.alloc("more", 6, attend)
+			s.free("more", attend)
+			s.free("scratch", attend)
+		}
+		s.alloc("wide", 8, attend)
+		for range 5 {
+			s.alloc("more", 6, attend)
+			s.free("more", attend)
+		}
+		s.free("wide", attend)
+		s.alloc("cache", 7, attend)
+		for range 100 {
+			s.alloc("more", 6, attend)
+			s.free("more", attend)
+		}
+		s.free("cache", attend)
+	})
+	s.want(t, "scratch more wide", holders.Temporaries)
+	s.want(t, "cache", holders.Unknown)
+}
+
+// Without stacks the annotations tell what an optimizer did. Events at the time of a start may have come before it.
+func TestCategoriesByAnnotations(t *testing.T) {
+	s := newStory()
+	const step, zero = "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"
+	for n := range 4 {
+		for i := range 40 {
+			s.alloc("early"+string(rune('A'+i)), 10, "")
+		}
+		s.alloc("loss", 4, "")
+		s.alloc("gradient", 4000, "")
+		for i := range 40 {
+			s.free("early"+string(rune('A'+i)), "")
+		}
+		s.annotate(step, trace.StageStart)
+		s.alloc("tied", 4, "")
+		if n == 0 {
+			s.alloc("state", 4000, "")
+		}
+		s.alloc("temporary", 4000, "")
+		s.free("temporary", "")
+		s.annotate(step, trace.StageEnd)
+		s.annotate(zero, trace.StageStart)
+		s.free("loss", "")
+		s.free("gradient", "")
+		s.annotate(zero, trace.StageEnd)
+		s.free("tied", "")
+	}
+	s.free("state", "")
+	s.want(t, "gradient", holders.Gradients)
+	s.want(t, "state", holders.OptimizerState)
+	s.want(t, "temporary", holders.Temporaries)
+	s.want(t, "loss tied", holders.Unknown)
+	// The last ones before the first gradient may be of the backward pass.
+	s.want(t, "earlyA earlyH", holders.Activations)
+	s.want(t, "earlyJ earlyZ", holders.Unknown)
 }
 
 // At an out-of-memory error the blocks of the last step are live. They are like those of the steps before, if all of
