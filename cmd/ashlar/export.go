@@ -26,7 +26,8 @@ func (*exportCmd) Help() string {
 	return `Writes a memory snapshot in a form that another tool reads:
 
     pickle     for Python, torch.cuda._memory_viz and https://pytorch.org/memory_viz: protocol 4, not compressed;
-               keys that ashlar does not know are included
+               keys that ashlar does not know are included. With --at it is the snapshot that would have been taken at the
+               moment: the segments and blocks of then, and the events before it
     json       the same dicts and lists as JSON, with stacks written out, so this may be large. An error if shared parts
                of the file, written out, take more than 64 MiB and 32 KiB for each entry, segment and block
     pprof      for go tool pprof: bytes and blocks by stack, with the labels device, stream, pool, category and tag. In use
@@ -42,6 +43,7 @@ func (*exportCmd) Help() string {
 Examples:
 
     ashlar export --to pickle -o plain.pickle run.pickle.zst
+    ashlar export --to pickle --at peak -o peak.pickle run.pickle
     ashlar export --to json run.pickle | jq '.segments | length'
     ashlar export --to pprof -o run.pb.gz run.pickle && go tool pprof -http : run.pb.gz
     ashlar export --to pprof --at oom -o run.pb.gz run.pickle && go tool pprof -top run.pb.gz
@@ -80,7 +82,8 @@ func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) 
 	case write != nil:
 		return func(w io.Writer) error { return write(w, views...) }, nil
 	case exporters[c.To] != nil:
-		return func(w io.Writer) error { return exporters[c.To](s, w) }, nil
+		cut, err := export.Snapshot(s, views...)
+		return func(w io.Writer) error { return exporters[c.To](cut, w) }, err
 	}
 	frames := holders.NewFrames(s.Stacks)
 	frames.Fold(foldings[c.Frames])
@@ -98,9 +101,6 @@ func (c *exportCmd) Run(s *streams) error {
 	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof" || c.To == "parquet") &&
 		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
-	}
-	if c.At != "" && exporters[c.To] != nil {
-		return usageError{fmt.Errorf("--at: %s has the whole recording; use another format", c.To)}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {

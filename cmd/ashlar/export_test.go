@@ -74,7 +74,6 @@ func TestExportErrors(t *testing.T) {
 		{[]string{"export", sample("streams")}, exitUsage, "--to"},
 		{[]string{"export", "--to", "svg", sample("streams")}, exitUsage, "svg"},
 		{[]string{"export", "--to", "json"}, exitUsage, "<trace>"},
-		{[]string{"export", "--to", "json", "--at", "peak", sample("streams")}, exitUsage, "--at: json has the whole recording"},
 		{[]string{"export", "--to", "pprof", "--at", "oom", "--force", "-o", existing, sample("streams")}, exitInput, "no request failed"},
 		{[]string{"export", "--to", "json", "--force", "-o", existing, "no/such.pickle"}, exitInput, "no/such.pickle: no such file"},
 		{[]string{"export", "--to", "json", "testdata/compaction.script"}, exitInput, "a script has no addresses"},
@@ -126,4 +125,12 @@ func TestExportThroughPipes(t *testing.T) {
 	if got := ashlar(t, b, "export", "--to", "pickle", "-o", os.DevNull, "-"); got.code != exitOK || got.err != "" {
 		t.Errorf("%s: %s", os.DevNull, got.err)
 	}
+}
+
+// A pickle at a moment is a snapshot whose end is the moment.
+func TestExportAtAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "peak.pickle")
+	ok(t, "export", "--to", "pickle", "--at", "peak", "-o", path, sample("unet.stacks"))
+	has(t, ok(t, "info", "--at", "end", path), "with 7.86GiB requested in 429 blocks", "train.py:80 forward")
+	has(t, ok(t, "info", path), "429 blocks live, of 7.86GiB")
 }

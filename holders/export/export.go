@@ -1,5 +1,5 @@
 // Package export writes what holds the memory of a recorded program for other tools: as a profile for go tool pprof, as
-// a flame graph, and as a table for databases.
+// a flame graph, as a table for databases, and as a snapshot of the moment.
 //
 //	histories, err := holders.All(s)
 //	...
