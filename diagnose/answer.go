@@ -84,33 +84,48 @@ func (x *explainer) who() string {
 	if len(r.Holders) == 0 {
 		return "At " + r.View.Moment.Name + " nothing was in use."
 	}
-	of := "At " + r.View.Moment.Name + ", "
 	share := func(bytes int64) string {
-		percent := fmt.Sprintf("%.0f %%", 100*float64(bytes)/float64(max(r.View.Moment.Bytes, 1)))
+		percent := fmt.Sprintf("%.0f %%", 100*float64(bytes)/float64(max(r.View.Bytes, 1)))
 		if r.View.Moment.Name == "the peak" {
 			return percent + " of the peak"
 		}
-		return of + percent
+		return "At " + r.View.Moment.Name + ", " + percent
 	}
-	top := &r.Holders[0]
-	for i := range r.Holders {
-		if !strings.HasPrefix(r.Holders[i].Label, "(") { // it has a line, which can be changed
-			top = &r.Holders[i]
-			break
-		}
+	category := r.View.By(holders.ByCategory)[0]
+	known := category.Label != holders.Unknown.String()
+	top := x.topLine(func(h *holders.Holder) bool { return !known || h.Values[1] == category.Label })
+	if top == nil {
+		top = &r.Holders[0]
 	}
-	line, category := top.Values[0], top.Values[1]
-	known := category != holders.Unknown.String()
-	switch stacks := x.h.Trace.Stacks.Len() > 0; {
-	case known && stacks:
-		return short(share(top.Bytes)+" is "+category+" of ", line, ".")
+	line, part := top.Values[0], float64(top.Bytes)/float64(category.Bytes)
+	switch {
+	case known && hasLine(top) && part >= mostOfCategory:
+		return short(share(top.Bytes)+" is "+category.Label+" of ", line, ".")
+	case known && hasLine(top):
+		return short(share(category.Bytes)+" is "+category.Label+", the largest part at ", line, ".")
 	case known:
-		return share(top.Bytes) + " is " + category + "."
-	case stacks:
+		return share(category.Bytes) + " is " + category.Label + "."
+	case hasLine(top):
 		return short(share(top.Bytes)+" was allocated by ", line, ".")
 	}
 	return "The recording has no stacks, so the lines that hold the memory are unknown."
 }
+
+// mostOfCategory is the part of a category's bytes from which one line stands for it.
+const mostOfCategory = 0.7
+
+// topLine returns the largest holder with a line, which the user can change, among some; or nil.
+func (x *explainer) topLine(among func(*holders.Holder) bool) *holders.Holder {
+	for i := range x.r.Holders {
+		if h := &x.r.Holders[i]; among(h) && hasLine(h) {
+			return h
+		}
+	}
+	return nil
+}
+
+// hasLine reports whether a holder by line has one, not "(no stack)".
+func hasLine(h *holders.Holder) bool { return !strings.HasPrefix(h.Values[0], "(") }
 
 // remedy says what to do.
 func (x *explainer) remedy() string {

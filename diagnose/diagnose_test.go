@@ -274,3 +274,19 @@ func TestLayout(t *testing.T) {
 	testkit.Equal(t, "free in private pools", r.Layout.FreePools, 8*150*mib)
 	testkit.Equal(t, "private pools", r.Layout.PrivatePools, 1)
 }
+
+// If a category has many lines, the answer has the share of all of them.
+func TestCategoryOfManyLines(t *testing.T) {
+	r := explain(t, read(t, "../holders/testdata/tagged/accumulation.pickle.zst"), diagnose.Options{})
+	var workspace int64
+	for _, h := range r.Holders {
+		if h.Values[1] == holders.Workspace.String() {
+			workspace += h.Bytes
+		}
+	}
+	want := fmt.Sprintf("%.0f %% of the peak is workspace, the largest part at record_tagged.py:", 100*float64(workspace)/
+		float64(r.RequestedPeak))
+	if !strings.HasPrefix(r.Answer[1], want) {
+		t.Errorf("%q, want %q", r.Answer[1], want)
+	}
+}
