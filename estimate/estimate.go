@@ -128,9 +128,11 @@ type Estimate struct {
 	Program *trace.Program
 }
 
-// maxLength is the limit of each number in Options. maxMemory is the largest device that can be simulated.
+// maxLength is the limit of each number in Options, and maxLayers that of a model's layers. maxMemory is the largest
+// device that can be simulated.
 const (
 	maxLength = 1 << 30
+	maxLayers = 10_000
 	maxMemory = 1 << 55
 )
 
@@ -225,6 +227,8 @@ func (o *Options) check(m *Model) (Optimizer, error) {
 		return optimizer, fmt.Errorf("optimizer %q: want one of %s", o.Optimizer, strings.Join(Optimizers(), ", "))
 	case m.Parameters == 0 && (o.Train || m.Other == 0):
 		return optimizer, errors.New("the checkpoint has no weights of floating-point numbers")
+	case m.Layers > maxLayers:
+		return optimizer, fmt.Errorf("%d layers: at most %d", m.Layers, maxLayers)
 	case m.Parameters > maxMemory/16:
 		return optimizer, fmt.Errorf("%d parameters: at most %d", m.Parameters, int64(maxMemory/16))
 	}

@@ -215,6 +215,9 @@ func (g *graph) cast(w *weight) *tensor {
 
 // endAutocast empties autocast's cache.
 func (g *graph) endAutocast(weights []*weight) {
+	if len(g.casts) == 0 {
+		return
+	}
 	for _, w := range weights {
 		g.drop(g.casts[w])
 		delete(g.casts, w)

@@ -53,5 +53,6 @@ func (t *transformer) forward(tokens, length int64) {
 		x = t.logits(x)
 	}
 	t.release(x)
+	t.endAutocast(t.weights)
 	t.drop(ids)
 }

@@ -92,25 +92,31 @@ type Model struct {
 	stack     [][]int // by layer: indices of tensors
 }
 
-// roles are the names of modules in a layer, by their role. A name may be the last component of a path, or the last
-// two. The first role that has a name applies.
-var roles = []struct {
-	role  string
-	names string
-}{
-	{"norm", "ln_1 ln_2 ln_f norm norm1 norm2 input_layernorm post_attention_layernorm pre_feedforward_layernorm " +
+// roles are the roles of modules in a layer, by their names: the last component of a path, or the last two.
+var roles = func() map[string]string {
+	byName := map[string]string{}
+	for role, names := range roleNames {
+		for _, name := range strings.Fields(names) {
+			byName[name] = role
+		}
+	}
+	return byName
+}()
+
+var roleNames = map[string]string{
+	"norm": "ln_1 ln_2 ln_f norm norm1 norm2 input_layernorm post_attention_layernorm pre_feedforward_layernorm " +
 		"post_feedforward_layernorm attention_norm ffn_norm layer_norm LayerNorm layernorm_before layernorm_after " +
-		"self_attn_layer_norm final_layer_norm sa_layer_norm output_layer_norm ln1 ln2"},
-	{"headnorm", "q_norm k_norm query_norm key_norm"},
-	{"query", "q_proj query wq q_lin"},
-	{"key", "k_proj key wk k_lin"},
-	{"value", "v_proj value wv v_lin"},
-	{"qkv", "c_attn query_key_value qkv qkv_proj Wqkv in_proj W_pack in_proj_weight"},
-	{"attention", "o_proj out_proj wo out_lin attn.c_proj attn.proj attention.dense self_attention.dense"},
-	{"gateup", "gate_up_proj"},
-	{"gate", "gate_proj w1"},
-	{"up", "up_proj fc1 c_fc dense_h_to_4h linear1 w3 lin1 fc_in intermediate.dense wi"},
-	{"down", "down_proj fc2 mlp.c_proj dense_4h_to_h linear2 w2 lin2 fc_out"},
+		"self_attn_layer_norm final_layer_norm sa_layer_norm output_layer_norm ln1 ln2",
+	"headnorm":  "q_norm k_norm query_norm key_norm",
+	"query":     "q_proj query wq q_lin",
+	"key":       "k_proj key wk k_lin",
+	"value":     "v_proj value wv v_lin",
+	"qkv":       "c_attn query_key_value qkv qkv_proj Wqkv in_proj W_pack in_proj_weight",
+	"attention": "o_proj out_proj wo out_lin attn.c_proj attn.proj attention.dense self_attention.dense",
+	"gateup":    "gate_up_proj",
+	"gate":      "gate_proj w1",
+	"up":        "up_proj fc1 c_fc dense_h_to_4h linear1 w3 lin1 fc_in intermediate.dense wi",
+	"down":      "down_proj fc2 mlp.c_proj dense_4h_to_h linear2 w2 lin2 fc_out",
 }
 
 // roleOf returns the role of a tensor in a layer by its name within the layer.
@@ -127,12 +133,7 @@ func roleOf(name string) string {
 	case two == "output.dense":
 		return "down"
 	}
-	for _, r := range roles {
-		if names := strings.Fields(r.names); slices.Contains(names, last) || slices.Contains(names, two) {
-			return r.role
-		}
-	}
-	return ""
+	return cmp.Or(roles[two], roles[last])
 }
 
 var (

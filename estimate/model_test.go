@@ -177,6 +177,34 @@ func TestQuantizedWeightsKeepTheirSize(t *testing.T) {
 	}
 }
 
+// The time and memory for a header are in proportion to its tensors.
+func TestHeadersWithManyTensors(t *testing.T) {
+	layer := tensors(`layers.#.norm.weight 2
+		layers.#.q_proj.weight 2 2
+		layers.#.k_proj.weight 2 2
+		layers.#.fc1.weight 2 2`)
+	var all []estimate.Tensor
+	for i := range 20_000 {
+		for _, x := range layer {
+			if number, ok := strings.CutPrefix(x.Name, "layers.0."); ok {
+				x.Name = fmt.Sprintf("layers.%d.%s", i, number)
+				all = append(all, x)
+			}
+		}
+	}
+	if _, err := estimate.New(all, estimate.Config{}, estimate.Options{}); err == nil ||
+		err.Error() != "estimate: 20000 layers: at most 10000" {
+		t.Errorf("%v", err)
+	}
+	for i := range all {
+		all[i].Name = fmt.Sprintf("t%d", i)
+	}
+	e, err := estimate.New(all, estimate.Config{}, estimate.Options{Train: true})
+	if err != nil || len(e.Program.Ops) > 40*len(all) {
+		t.Errorf("%d requests for %d tensors, %v", len(e.Program.Ops), len(all), err)
+	}
+}
+
 func TestInvalidOptionsAreErrors(t *testing.T) {
 	llama := model(t, "llama")
 	empty := estimate.NewModel(nil, estimate.Config{})

@@ -78,13 +78,16 @@ func (t *transformer) findEnds() {
 	if t.Tied {
 		head = t.embedding
 	}
-	inLayer := slices.Concat(t.stack...)
+	inLayer := make([]bool, len(t.weights))
+	for _, i := range slices.Concat(t.stack...) {
+		inLayer[i] = true
+	}
 	for i, w := range t.weights {
 		switch {
 		case t.Vocabulary > 0 && (i == head || i == t.head):
 			t.output = append(t.output, w)
 			w.twice = i == t.embedding && !t.amp
-		case slices.Contains(inLayer, i):
+		case inLayer[i]:
 		case t.Vocabulary > 0 && !t.torchMHA && len(t.Tensors[i].Shape) == 1:
 			t.lastNorm = append(t.lastNorm, w)
 		case i != t.embedding:
