@@ -6,7 +6,7 @@ Writes measured.SETTINGS.json (a line for each case: shapes, numbers, and the pe
 model the header of its safetensors file and its config.json, and for some cases a memory snapshot with stacks. The
 cases run with PyTorch's default settings, with expandable segments, and some with stacks recorded, each time in a
 process of its own, as far as the time for it goes. Needs PyTorch with CUDA; a case that fails says so and the others
-go on. measured.jsonl has the peaks of a run with PyTorch 2.11 on an H200.
+go on. measured.jsonl has the peaks of all: that beside this file is of PyTorch 2.11 on an H200.
 """
 import gzip
 import json
@@ -441,6 +441,43 @@ def process(folder, settings):
             f.write(json.dumps(line) + "\n")
 
 
+PHASES = dict(forward="forward pass", loss="forward pass", backward="backward pass", step="optimizer step",
+              prefill="prompt", decode="generation")
+KEYS = "case mode model batch seq dtype flavor optimizer checkpoint accumulate dropout new cache logits".split()
+
+
+def distill(folder):
+    """Writes measured.jsonl: a line for each case, with the peaks of requested and of reserved memory in bytes."""
+    rows = {}
+    for settings in ("native", "expandable", "stacks"):
+        path = f"{folder}/measured.{settings}.json"
+        for line in map(json.loads, open(path)) if os.path.exists(path) else ():
+            if line.get("phases") is None or line.get("failed"):
+                continue
+            # GPT-2's cache in infer() is a view of queries, keys and values, unlike that of a real program.
+            if line["mode"] == "infer" and line["model"] == "gpt2":
+                continue
+            row = {k: line[k] for k in KEYS if line.get(k) and (k, line[k]) != ("accumulate", 1)}
+            phases = {k: v for k, v in line["phases"].items() if k not in ("base", "model", "cache")}
+            base = line["phases"]["base"]["requested_current"]
+            # A process that infers has one workspace of cuBLAS. That of the measurements has those of training.
+            other = base - (32 << 20) if line["mode"] == "infer" else 0
+            row["peak"] = max(v["requested_peak"] for v in phases.values()) - other
+            row["phases"] = {}
+            for k, v in phases.items():
+                if name := PHASES.get(k.rstrip("0123456789.")):
+                    row["phases"][name] = max(row["phases"].get(name, 0), v["requested_peak"] - other)
+            row["model_bytes"] = line["phases"]["model"]["requested_current"] - base
+            row = {**row, **rows.setdefault(line["case"], row), "peak": row["peak"], "phases": row["phases"]}
+            reserved = row.setdefault("reserved", {})
+            reserved["native" if settings == "stacks" else settings] = (
+                max(v["reserved_peak"] for v in phases.values()) - other)
+            rows[line["case"]] = row
+    with open(f"{folder}/measured.jsonl", "w") as f:
+        for row in rows.values():
+            f.write(json.dumps(row) + "\n")
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--one":
         process(sys.argv[3], sys.argv[2])
@@ -454,3 +491,4 @@ if __name__ == "__main__":
         print(done.stdout[-8000:])
         if done.returncode:
             print("failed:", done.stderr[-3000:])
+    distill(folder)
