@@ -173,6 +173,16 @@ func TestSearchFitsLimits(t *testing.T) {
 	if n.Fits || !n.Limited.Completed() || n.Limited.ReservedPeak != 20<<20 || n.Bytes != 20<<20 {
 		t.Errorf("a page of 20 MiB fits into a limit of 15 MiB: %+v", n)
 	}
+	// PyTorch itself lets them, so a recorded limit does.
+	page.RecordedLimit, page.LimitKnown = 15<<20, true
+	n = search(t, tune.Options{Tries: 1, Keep: "expandable_segments:True"}, page).Tried[0].Needs[0]
+	if !n.Fits || n.Limited.ReservedPeak != 20<<20 {
+		t.Errorf("a page of 20 MiB does not fit into a recorded limit of 15 MiB: %+v", n)
+	}
+	page.RecordedLimit = 10 << 20
+	if r := search(t, tune.Options{Tries: 1}, page); r.Recorded.Needs[0].Fits || r.Tried[0].Needs[0].Fits {
+		t.Errorf("11 MiB fit into a recorded limit of 10 MiB: %+v", r.Recorded.Needs[0])
+	}
 	if opts.LimitOf(w) != opts.Limit {
 		t.Errorf("limit %d", opts.LimitOf(w))
 	}
