@@ -81,7 +81,7 @@ type commands struct {
 	Tune       tuneCmd       `cmd:"" help:"Search the allocator settings with which traces need the least memory."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Diff       diffCmd       `cmd:"" help:"Compare the memory of two runs: what grew and what is new, by line."`
-	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
+	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, browsers, DuckDB, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
 	Estimate   estimateCmd   `cmd:"" help:"Estimate the memory of a model before it runs, from its checkpoint's header."`
 	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, from a trace or a CSV file, into as little memory as possible."`

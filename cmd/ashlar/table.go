@@ -218,7 +218,10 @@ func percent(part, whole int64) string {
 		return "0 %"
 	}
 	p := 100 * float64(part) / float64(whole)
-	if p > 0 && p < 9.95 {
+	switch {
+	case p > 0 && p < 0.05:
+		return "<0.1 %"
+	case p > 0 && p < 9.95:
 		return fmt.Sprintf("%.1f %%", p)
 	}
 	return fmt.Sprintf("%.0f %%", p)
