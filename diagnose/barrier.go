@@ -29,7 +29,7 @@ type Barrier struct {
 func (b *Barrier) likely() int64 { return b.AtLeast + (b.Below-1-b.AtLeast)/2 }
 
 // tight reports whether even an allocator that wastes nothing would have filled nearly all of the memory.
-func (b *Barrier) tight() bool { return float64(b.Required) > 0.95*float64(b.likely()) }
+func (b *Barrier) tight() bool { return float64(b.Required) > 0.9*float64(b.likely()) }
 
 // Limit returns the limit of the process in bytes, with an upper bound: it is less than below. If it is exactly known,
 // below is limit+1. It is 0 if there was none or none is known.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/trace"
@@ -38,12 +37,10 @@ type leaked struct {
 }
 
 const (
-	leastSteps    = 4       // steps in which growth must be seen
-	leastInferred = 6       // the same for steps without annotations
-	leastGrowth   = 4 << 20 // bytes that must remain
-	growthOfPeak  = 0.01    // part of the requested peak that must remain
-	growthOften   = 0.8     // part of the steps of which a line must have blocks that remain
-	manyRequests  = 12      // requests in a step that is not a layer
+	leastSteps   = 4       // steps in which growth must be seen
+	leastGrowth  = 4 << 20 // bytes that must remain
+	growthOfPeak = 0.01    // part of the requested peak that must remain
+	growthOften  = 0.8     // part of the steps of which a line must have blocks that remain
 )
 
 // findGrowth sets Report.Growth.
@@ -130,14 +127,17 @@ type lineGrowth struct {
 }
 
 // grows reports whether the line has blocks of most steps.
-func (l *lineGrowth) grows() bool {
+func (l *lineGrowth) grows() bool { return often(l.inStep) }
+
+// often reports whether nearly all of some steps are marked.
+func often(steps []bool) bool {
 	n := 0
-	for _, in := range l.inStep {
+	for _, in := range steps {
 		if in {
 			n++
 		}
 	}
-	return float64(n) >= growthOften*float64(len(l.inStep))
+	return float64(n) >= growthOften*float64(len(steps))
 }
 
 func (g *Growth) sentence() string {
@@ -150,71 +150,6 @@ func (g *Growth) sentence() string {
 		text += fmt.Sprintf("; %s %s", l.Label, FormatSize(l.Bytes))
 	}
 	return text + "."
-}
-
-// isLoop reports whether inferred steps are those of a program. The layers of one forward pass, or of one backward
-// pass, repeat as well, and the activations and gradients of each remain. But then all requests come from within a
-// module or from the backward pass. Without stacks that cannot be told.
-func (x *explainer) isLoop(steps []holders.Step) bool {
-	stacks := x.h.Trace.Stacks
-	var common []uint32 // frames, the innermost first
-	known := false
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		frames := stacks.At(b.Stack)
-		if len(frames) == 0 || !within(steps, b) {
-			continue
-		}
-		if !known {
-			common, known = frames, true
-		}
-		common = commonEnd(common, frames)
-	}
-	return known && !slices.ContainsFunc(common, func(n uint32) bool {
-		file := strings.ReplaceAll(stacks.Frames[n].Filename, `\`, "/")
-		return strings.HasSuffix(file, "torch/nn/modules/module.py") || strings.Contains(file, "torch/autograd/") ||
-			strings.HasSuffix(file, "torch/utils/checkpoint.py")
-	})
-}
-
-// commonEnd returns the longest common end of two lists.
-func commonEnd(a, b []uint32) []uint32 {
-	n := 0
-	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
-		n++
-	}
-	return a[len(a)-n:]
-}
-
-// transient returns the bytes that were allocated in steps and freed by their end.
-func (x *explainer) transient(steps []holders.Step) (bytes int64) {
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if b.Recorded && within(steps, b) && int(b.Freed) <= steps[stepOf(steps, int(b.Start))].Last {
-			bytes += b.Size
-		}
-	}
-	return bytes
-}
-
-// plausible reports whether inferred steps, of which so many bytes remain, look like those of a program: they free much of
-// what they allocate, and a program that failed made more than a few requests in each. A loop that fills the memory once
-// does not.
-func (x *explainer) plausible(steps []holders.Step, remain int64) bool {
-	transient := x.transient(steps)
-	switch {
-	case transient >= 2*remain:
-		return true
-	case x.r.Failure == nil:
-		return transient >= remain/2
-	}
-	requests := 0
-	for i := range x.h.Blocks {
-		if within(steps, &x.h.Blocks[i]) {
-			requests++
-		}
-	}
-	return requests >= manyRequests*len(steps) && transient >= remain/4
 }
 
 // within reports whether a block was allocated from the first to the last of some steps.

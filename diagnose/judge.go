@@ -97,6 +97,9 @@ func (x *explainer) judgeUnusable() error {
 		return err
 	}
 	for _, c := range x.candidates() {
+		if len(x.r.Verdicts) > 0 && float64(c.bytes) < notable*float64(x.r.Failure.Reserved) {
+			continue
+		}
 		fits, err := x.trials.fits(c.spec, c.program, limit)
 		if err != nil {
 			return err
@@ -113,6 +116,9 @@ func (x *explainer) judgeUnusable() error {
 		"replayed serves it.", FormatSize(x.free()))
 	return nil
 }
+
+// notable is the part of the reserved memory that must be free for a second cause to be named.
+const notable = 0.05
 
 // tryOnePool finds out whether the request succeeds if all private pools are one.
 func (x *explainer) tryOnePool(c Cause, limit int64) (err error) {

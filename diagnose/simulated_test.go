@@ -23,6 +23,8 @@ type program struct {
 	pool *caching.Allocator
 	a    mem.Allocator
 	full bool // a request failed
+
+	recorder *trace.Recorder
 }
 
 // alloc allocates a number of MiB. After the first request that fails, it does nothing.
@@ -54,7 +56,7 @@ func recordedOn(t *testing.T, total int64, cfg caching.Config, run func(p *progr
 	c, err := caching.New(dev, cfg)
 	testkit.Must(t, err)
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
-	p := &program{t: t, dev: dev, pool: c, a: r.Attach(c)}
+	p := &program{t: t, dev: dev, pool: c, a: r.Attach(c), recorder: r}
 	run(p)
 	s, err := snapshot.Of(p.a, snapshot.Live{Recorder: r})
 	testkit.Must(t, err)
