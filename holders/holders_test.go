@@ -1,6 +1,7 @@
 package holders_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -234,4 +235,37 @@ func TestWithoutHistory(t *testing.T) {
 		testkit.Equal(t, moment, v.Bytes, 250)
 		testkit.Equal(t, moment, v.By()[0].Label, "(before the recording)")
 	}
+}
+
+// Freed soon are the blocks that are gone when the memory has fallen by a tenth.
+func TestFreedSoon(t *testing.T) {
+	h := history(t, handmade())
+	peak := at(t, h, "peak") // 780 bytes, of which event 3 frees 400
+	testkit.Equal(t, "event", peak.FreedSoon(), 3)
+	var soon int64
+	for _, b := range peak.Blocks {
+		if int(b.End) <= peak.FreedSoon() {
+			soon += b.Size
+		}
+	}
+	testkit.Equal(t, "bytes", soon, 400)
+	testkit.Equal(t, "nothing is freed after the end", at(t, h, "end").FreedSoon(), 8)
+}
+
+// All has the devices with blocks or events, and leaves out the others.
+func TestAllDevices(t *testing.T) {
+	s := handmade()
+	s.Traces = append(s.Traces, nil, &trace.Trace{Device: 2, Streams: []uint64{0}, Metadata: []string{""}, Events: []trace.Event{
+		{Action: mem.ActionAlloc, Ptr: 1, Size: 5},
+	}})
+	s.Segments = append(s.Segments, snapshot.Segment{Device: 4, TotalSize: 512, Blocks: []snapshot.Block{
+		{Size: 512, State: mem.ActiveAllocated},
+	}})
+	all, err := holders.All(s)
+	testkit.Must(t, err)
+	got := ""
+	for _, h := range all {
+		got += fmt.Sprintf("%d:%d ", at(t, h, "end").Device(), at(t, h, "end").Bytes)
+	}
+	testkit.Equal(t, "devices and bytes at the end", got, "0:250 2:5 4:512 ")
 }
