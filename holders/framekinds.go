@@ -115,12 +115,12 @@ var nativePrefixes = []string{
 
 func kindOfNative(name string) frameKind {
 	if strings.Contains(name, "Backward") && strings.Contains(name, "::apply") {
-		return frameNatives
+		return frameNative
 	}
 	for _, prefix := range nativePrefixes {
 		if strings.HasPrefix(name, prefix) {
-			return frameNative
+			return frameSystem
 		}
 	}
-	return frameNatives
+	return frameNative
 }

@@ -28,12 +28,11 @@ type frameKind uint8
 
 const (
 	frameUnnamed frameKind = iota
-	frameNative            // of PyTorch or the runtime
-	frameNatives           // of another native library or program, or an operation of the backward pass
+	frameSystem            // native, of PyTorch, Python or the system
+	frameNative            // of another native library or program, or an operation of the backward pass
 	frameTorch             // of PyTorch or Python in Python, of Ashlar, or of the Go runtime
 	frameLibrary           // of an installed package
 	frameUser              // of the user
-	frameKinds
 )
 
 // Frames says which frames of stacks are folded, and labels them.
@@ -131,7 +130,7 @@ func (x *Frames) Line(id trace.StackID) string {
 // directory of the packages.
 func (x *Frames) Label(f trace.Frame) string {
 	file, name := slashed(f.Filename), x.name(f)
-	switch native := kindOf(f.Name, file) <= frameNatives; {
+	switch native := kindOf(f.Name, file) <= frameNative; {
 	case native && name == "":
 		return fmt.Sprintf("%s:%d", path.Base(file), f.Line)
 	case native:

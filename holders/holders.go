@@ -4,15 +4,17 @@
 //	...
 //	peak, err := h.Moment("peak")
 //	for _, x := range h.At(peak).By(holders.ByLine) {
-//		fmt.Println(x.Bytes, x.Blocks, x.Label) // 6905921536 212 train.py:80 forward
+//		fmt.Println(x.Bytes, x.Blocks, x.Label) // 6905658624 125 train.py:80 forward
 //	}
 //
 // The bytes of the holders at a moment add up to the requested bytes of the active blocks at that moment, and those of
 // the peak to the requested peak that PyTorch's statistics report (requested_bytes.all.peak). A block is active from
 // its allocation until its memory can be reused: a freed block counts as long as another stream may still use it.
 //
-// Only Frames.Fold changes a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes; events are
-// indices into trace.Trace.Events.
+// Package holders/export writes the holders for other tools.
+//
+// Only Frames.Fold changes a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes; events
+// are indices into trace.Trace.Events.
 package holders
 
 import (

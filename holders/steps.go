@@ -24,9 +24,9 @@ type Steps struct {
 
 // A Step is one of Steps.
 type Step struct {
-	Number      int // from 1, or the N of ProfilerStep#N
-	First, Last int // events
-	Partial     bool
+	Number      int  // from 1, or the N of ProfilerStep#N
+	First, Last int  // events
+	Partial     bool // the recording ended, or a request failed, before the step was complete
 }
 
 // Steps returns the steps of the recording, from the first of these sources that has any:
@@ -36,10 +36,8 @@ type Step struct {
 //   - annotations Optimizer.step, which every optimizer of PyTorch makes: a step ends with each, and the first step
 //     begins with the recording;
 //   - the repetition of the requests, of the same code or, without stacks, of the same sizes: a step begins where the
-//     least memory is active. Requests before the first repetition belong to no step,
-//     nor do fewer than half a step's at the end.
-//
-// A step is Partial if the recording ended before it did.
+//     least memory is active. Requests before the first repetition belong to no step, nor do fewer than half a step's
+//     at the end.
 func (h *History) Steps() Steps {
 	marks := h.marks()
 	if s := spans(marks, profilerStep); len(s.List) > 0 {
@@ -100,8 +98,8 @@ func (h *History) marks() (marks []mark) {
 	return marks
 }
 
-// spans returns a step for each start of an annotation, up to its end. If only some names match with the same case and
-// form, those of the first name count: "step 1" and "step 2" have the same form.
+// spans returns a step for each start of an annotation whose name matches, up to its end. Names that differ in more than
+// their number, such as those of "step 1" and "batch 1", are different annotations; the first of them counts.
 func spans(marks []mark, pattern *regexp.Regexp) (s Steps) {
 	form, open := "", false
 	for _, m := range marks {
