@@ -9,8 +9,8 @@ const (
 	// of keys and values, and what was allocated just before the recording ended.
 	Unknown Category = iota
 
-	// Weights are the parameters and buffers of modules, copies of modules, and other tensors that an optimizer
-	// updates.
+	// Weights are the parameters and buffers of modules, also those that a module replaces when it is converted, copies
+	// of modules, and other tensors that an optimizer updates.
 	Weights
 
 	// Gradients are the gradients of weights: the tensors that backward passes leave in .grad.

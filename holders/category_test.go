@@ -29,6 +29,7 @@ var right = map[byte][]holders.Category{
 	'o': {holders.OptimizerState},
 	'a': {holders.Activations},
 	't': {holders.Temporaries},
+	'c': {holders.Weights, holders.Temporaries},
 	'k': {holders.Workspace},
 	'i': {holders.Unknown, holders.Activations},
 	'x': {holders.Unknown, holders.OptimizerState, holders.Temporaries},

@@ -56,7 +56,7 @@ func (h *History) categorize(stacks *stackPhases) {
 	}
 	for i := range h.Blocks {
 		b := &h.Blocks[i]
-		if b.Category = x.byLife(b); b.Category == Weights {
+		if b.Category = x.byLife(b); b.Category == Weights && !x.converted(b) {
 			x.weights[b.Size]++
 		}
 	}
@@ -133,7 +133,7 @@ func (x *inference) byLife(b *Block) Category {
 	stays := !l.freed || l.forward+l.backward > 0
 	switch l.born {
 	case phaseSetup:
-		if stays {
+		if stays || x.converted(b) {
 			return Weights
 		}
 		return Temporaries
@@ -170,6 +170,15 @@ func (x *inference) byLife(b *Block) Category {
 		return Temporaries
 	}
 	return x.ofPass(b, l)
+}
+
+// converted reports whether a module replaced a parameter, as it does when it moves to another type.
+func (x *inference) converted(b *Block) bool {
+	if b.Freed < 0 || int(b.Freed) >= len(x.phases) {
+		return false
+	}
+	id := x.h.Trace.Events[b.Freed].Stack
+	return int(id) < len(x.stacks.convert) && x.stacks.convert[id]
 }
 
 // ofPass is byLife for blocks of forward passes and of the user's code.

@@ -28,6 +28,7 @@ const (
 	roleUser
 	roleUserStep // a function of the user with the name "step"
 	roleSetup
+	roleConvert // the part of it that replaces the parameters of a module
 	roleForward
 	roleRecompute
 	roleBackward
@@ -86,14 +87,18 @@ func torchRole(file, name string) role {
 		switch name {
 		case "_call_impl":
 			return roleForward
-		case "_apply", "to", "cuda", "half", "float", "double", "bfloat16", "to_empty", "load_state_dict", "__init__":
+		case "_apply":
+			return roleConvert
+		case "to", "cuda", "half", "float", "double", "bfloat16", "to_empty", "load_state_dict", "__init__":
 			return roleSetup
 		}
 	case file == "nn/parameter.py", file == "nn/init.py":
 		return roleSetup
 	case strings.HasPrefix(file, "nn/modules/"):
 		switch name {
-		case "__init__", "reset_parameters", "_reset_parameters", "flatten_parameters":
+		case "flatten_parameters":
+			return roleConvert
+		case "__init__", "reset_parameters", "_reset_parameters":
 			return roleSetup
 		}
 	case file == "nn/functional.py":
@@ -144,8 +149,9 @@ type stackPhases struct {
 	roles   []role // of each frame
 	phases  []phase
 	inside  []bool // it ran in autograd's thread
-	cublas  []bool
-	python  bool // there are stacks of Python: autograd's thread has no other frames
+	cublas  []bool // it got a workspace of cuBLAS
+	convert []bool // it replaced the parameters of a module
+	python  bool   // there are stacks of Python: autograd's thread has no other frames
 	entered map[frameKey]bool
 }
 
@@ -155,7 +161,7 @@ type frameKey struct{ name, file string }
 func newStackPhases(x *Frames) *stackPhases {
 	s := &stackPhases{stacks: x.stacks, entered: map[frameKey]bool{}}
 	if x.stacks == nil {
-		s.phases, s.inside, s.cublas = make([]phase, 1), make([]bool, 1), make([]bool, 1)
+		s.resize(1)
 		return s
 	}
 	s.roles = make([]role, len(x.stacks.Frames))
@@ -166,7 +172,7 @@ func newStackPhases(x *Frames) *stackPhases {
 		}
 	}
 	n := x.stacks.Len() + 1
-	s.phases, s.inside, s.cublas = make([]phase, n), make([]bool, n), make([]bool, n)
+	s.resize(n)
 	for id := 1; id < n; id++ {
 		s.phases[id] = s.phaseOf(x.stacks.At(trace.StackID(id)))
 		if root, ok := s.root(id); ok && (s.phases[id] == phaseSetup || s.phases[id] == phaseForward) {
@@ -174,9 +180,18 @@ func newStackPhases(x *Frames) *stackPhases {
 		}
 	}
 	for id := 1; id < n; id++ {
+		for _, f := range x.stacks.At(trace.StackID(id)) {
+			s.cublas[id] = s.cublas[id] || s.roles[f] == roleCuBLAS
+			s.convert[id] = s.convert[id] || s.roles[f] == roleConvert
+		}
 		s.inside[id] = s.runsInside(id)
 	}
 	return s
+}
+
+func (s *stackPhases) resize(n int) {
+	s.phases = make([]phase, n)
+	s.inside, s.cublas, s.convert = make([]bool, n), make([]bool, n), make([]bool, n)
 }
 
 // phaseOf returns the phase of a stack: that of its innermost frame that tells one.
@@ -210,9 +225,11 @@ func (s *stackPhases) phaseOf(stack []uint32) phase {
 			if result == phaseOther && !closure && userStep {
 				return phaseStep
 			}
-		case roleSetup, roleState, roleZero:
+		case roleSetup, roleConvert, roleState, roleZero:
 			if result == phaseOther && !closure {
-				return map[role]phase{roleSetup: phaseSetup, roleState: phaseState, roleZero: phaseZero}[r]
+				return map[role]phase{
+					roleSetup: phaseSetup, roleConvert: phaseSetup, roleState: phaseState, roleZero: phaseZero,
+				}[r]
 			}
 		}
 	}
@@ -233,11 +250,8 @@ func (s *stackPhases) root(id int) (frameKey, bool) {
 // called.
 func (s *stackPhases) runsInside(id int) bool {
 	for _, n := range s.stacks.At(trace.StackID(id)) {
-		switch s.roles[n] {
-		case roleEngine:
+		if s.roles[n] == roleEngine {
 			return true
-		case roleCuBLAS:
-			s.cublas[id] = true
 		}
 	}
 	root, python := s.root(id)

@@ -157,12 +157,16 @@ func TestCategoriesOfATraining(t *testing.T) {
 	s.want(t, "product seed upstream root", holders.Temporaries)
 }
 
-// Modules that are built on the device are weights, and so is a copy of the optimizer's own if its gradients show it.
+// Modules that are built on the device are weights, also those that are converted, and so is a copy of the optimizer's
+// own if its gradients show it.
 func TestCategoriesOfOtherWeights(t *testing.T) {
 	s := newStory()
 	s.alloc("built", 100, built)
 	s.alloc("first", 200, built)
 	s.free("first", built)
+	s.alloc("single", 8000, built) // of the size of copy, but it does not stay
+	s.alloc("half", 4000, moved)
+	s.free("single", moved)
 	s.alloc("copy", 8000, user)
 	s.alloc("data", 6000, user)
 	s.train(3, nil, func(step int) {
@@ -170,7 +174,7 @@ func TestCategoriesOfOtherWeights(t *testing.T) {
 		s.free("own gradient", zero)
 	})
 	s.alloc("late", 8000, "train.py later < train.py <module>")
-	s.want(t, "built copy", holders.Weights)
+	s.want(t, "built copy single half", holders.Weights)
 	s.want(t, "late", holders.Unknown)
 	s.want(t, "first", holders.Temporaries)
 	testkit.Equal(t, "own gradient", s.categories(t)["own gradient"][0], holders.Gradients)

@@ -77,12 +77,12 @@ func (x *inference) bySize(b *Block) Category {
 	return Gradients
 }
 
-// isWorkspace reports whether a block is a workspace of cuBLAS, which is never freed. Without native frames, its size
-// must be that of a workspace. In a forward pass, its line must have run again without another such allocation. In a
+// isWorkspace reports whether a block is a workspace of cuBLAS, which stays until the program clears it. Without native
+// frames, its size must be that of a workspace. In a forward pass, its line must have run again without another such allocation. In a
 // backward pass, no weight may have this size, or a zero_grad must have left the block while it freed gradients.
 func (x *inference) isWorkspace(b *Block, l life) bool {
 	switch {
-	case l.freed:
+	case l.freed && l.passes < maxPasses:
 		return false
 	case x.stacks.cublas[x.stackOf(b)]:
 		return true

@@ -14,6 +14,7 @@ The truth has one letter for each "alloc" event of the trace, in order:
     o  a tensor in the state of an optimizer
     a  made by a forward pass, or by its repetition in a backward pass, and live at its end
     t  freed in the phase (forward, backward, step, ...) that made it
+    c  freed before the first step: parameters that were converted, or scratch
     k  kept by cuBLAS as its workspace
     i  a batch: made between the passes and live at the end of that phase
     x  made by an optimizer between two of its closures, and live at the end of that phase
@@ -157,7 +158,7 @@ class Truth:
                     break
             else:
                 if not lived_on:
-                    letter = "t"
+                    letter = "c" if name == "setup" else "t"
                 elif name in ("forward", "recompute") and steps <= 1:
                     letter = "a"
                 elif name == "data" and steps <= 1:
