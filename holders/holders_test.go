@@ -255,9 +255,10 @@ func TestFreedSoon(t *testing.T) {
 // All has the devices with blocks or events, and leaves out the others.
 func TestAllDevices(t *testing.T) {
 	s := handmade()
-	s.Traces = append(s.Traces, nil, &trace.Trace{Device: 2, Streams: []uint64{0}, Metadata: []string{""}, Events: []trace.Event{
-		{Action: mem.ActionAlloc, Ptr: 1, Size: 5},
-	}})
+	s.Traces = append(s.Traces, nil, &trace.Trace{
+		Device: 2, Streams: []uint64{0}, Metadata: []string{""},
+		Events: []trace.Event{{Action: mem.ActionAlloc, Ptr: 1, Size: 5}},
+	})
 	s.Segments = append(s.Segments, snapshot.Segment{Device: 4, TotalSize: 512, Blocks: []snapshot.Block{
 		{Size: 512, State: mem.ActiveAllocated},
 	}})

@@ -98,8 +98,8 @@ func (h *History) marks() (marks []mark) {
 	return marks
 }
 
-// spans returns a step for each start of an annotation whose name matches, up to its end. Names that differ in more than
-// their number, such as those of "step 1" and "batch 1", are different annotations; the first of them counts.
+// spans returns a step for each start of an annotation whose name matches, up to its end. Names that differ in more
+// than their number, such as those of "step 1" and "batch 1", are different annotations; the first of them counts.
 func spans(marks []mark, pattern *regexp.Regexp) (s Steps) {
 	form, open := "", false
 	for _, m := range marks {

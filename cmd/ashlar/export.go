@@ -82,8 +82,8 @@ func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) 
 	case write != nil:
 		return func(w io.Writer) error { return write(w, views...) }, nil
 	case exporters[c.To] != nil:
-		cut, err := export.Snapshot(s, views...)
-		return func(w io.Writer) error { return exporters[c.To](cut, w) }, err
+		cut := export.Snapshot(s, views...)
+		return func(w io.Writer) error { return exporters[c.To](cut, w) }, nil
 	}
 	frames := holders.NewFrames(s.Stacks)
 	frames.Fold(foldings[c.Frames])

@@ -8,6 +8,6 @@
 //	err = export.WriteProfile(file, histories[0].At(peak))
 //
 // Stacks begin at the innermost frame that is not folded (holders.Frames), so that memory counts for the code of the
-// user, and go out to the outermost frame. With holders.FoldNone they are whole. Sizes are bytes; times are microseconds
-// since 1970. The functions may be called from several goroutines at once, also for the same view.
+// user, and go out to the outermost frame. With holders.FoldNone they are whole. Sizes are bytes; times are
+// microseconds since 1970. The functions may be called from several goroutines at once, also for the same view.
 package export

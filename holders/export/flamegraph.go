@@ -69,11 +69,11 @@ func (f *flame) sorted() []*flame {
 	return all
 }
 
-// WriteFlameGraph writes views, each of another device, as a flame graph: one SVG that needs no other file and that every
-// browser shows. The width of a box is the requested memory of all blocks whose stacks contain its frame below the same
-// frames. The outermost frames are at the bottom. Only frames that are not folded appear (holders.Frames.Shown), above
-// them the category of the blocks if it is known, and at most the 256 outermost ones. Boxes of less than half a pixel
-// are left out. A click on a box makes it as wide as the picture.
+// WriteFlameGraph writes views, each of another device, as a flame graph: one SVG that needs no other file and that
+// every browser shows. The width of a box is the requested memory of all blocks whose stacks contain its frame below
+// the same frames. The outermost frames are at the bottom. Only frames that are not folded appear
+// (holders.Frames.Shown), above them the category of the blocks if it is known, and at most the 256 outermost ones.
+// Boxes of less than half a pixel are left out. A click on a box makes it as wide as the picture.
 //
 // The error is that of w.
 func WriteFlameGraph(w io.Writer, views ...*holders.View) error {

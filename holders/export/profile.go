@@ -53,9 +53,9 @@ var sampleTypes = [][2]string{
 //     default;
 //   - freed_soon_objects, freed_soon_space: the blocks of these that are freed first. See holders.View.FreedSoon.
 //
-// Each sample has the labels device (the ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)"), category
-// and, if the allocation had one, tag (its user_metadata). A block without a stack counts for the function "(no stack)"
-// or, if it is older than the history, "(before the recording)".
+// Each sample has the labels device (the ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)"),
+// category and, if the allocation had one, tag (its user_metadata). A block without a stack counts for the function
+// "(no stack)" or, if it is older than the history, "(before the recording)".
 //
 // Memory use is proportional to the number of distinct samples. The error is that of w.
 func WriteProfile(w io.Writer, views ...*holders.View) error {

@@ -1,7 +1,7 @@
 package export
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"sort"
 
@@ -15,22 +15,22 @@ import (
 const (
 	blockUnit = 512     // PyTorch rounds requests up to it: kMinBlockSize
 	smallSize = 1 << 20 // PyTorch splits no block of a large segment to leave less: kSmallSize
-	smallPool = 2 << 20 // the size of PyTorch's segments for blocks up to smallSize: kSmallBuffer
-
-	maxSegments = 1 << 18
 )
 
-// Snapshot returns s as it would have been if it had been taken at the moments of the views, each of another device: the
-// events up to the moment, and the segments and blocks that existed then. The settings, stacks and tables are shared
+// Snapshot returns s as it would have been if it had been taken at the moments of the views, each of another device:
+// the events up to the moment, and the segments and blocks that existed then. The settings, stacks and tables are shared
 // with s, which is not changed. Statistics and the report of a failed request are those of the end, and are left out.
 //
-// Segments follow from the final state and the later events. A segment that was freed later has the stream of that
-// event, and its pool if the recording has pools. The active blocks have the requested sizes of the recording. Their
-// own sizes, which no event has, are rounded up as PyTorch does by default, and include the rest of a segment that
-// PyTorch would not split off. So they may be smaller than they were.
+// Without views it returns s.
 //
-// It is an error if there were more than 262,144 segments at a time.
-func Snapshot(s *snapshot.Snapshot, views ...*holders.View) (*snapshot.Snapshot, error) {
+// Segments are those of History.Segments: one that was released later has its pool only if the recording has pools. The
+// active blocks have the requested sizes of the recording. Their own sizes, which no event has, are rounded up as
+// PyTorch does by default, and include the rest of a segment that PyTorch would not split off. So they may be smaller
+// than they were.
+func Snapshot(s *snapshot.Snapshot, views ...*holders.View) *snapshot.Snapshot {
+	if len(views) == 0 {
+		return s
+	}
 	cut := *s
 	cut.Stats, cut.OutOfMemory = nil, nil
 	cut.Traces, cut.TraceExtra = slices.Clone(s.Traces), slices.Clone(s.TraceExtra)
@@ -42,11 +42,7 @@ func Snapshot(s *snapshot.Snapshot, views ...*holders.View) (*snapshot.Snapshot,
 		at, _ := slices.BinarySearchFunc(cut.Segments, device, func(seg snapshot.Segment, device int) int {
 			return seg.Device - device
 		})
-		segments, err := segmentsAt(s, v)
-		if err != nil {
-			return nil, err
-		}
-		cut.Segments = slices.Insert(cut.Segments, at, segments...)
+		cut.Segments = slices.Insert(cut.Segments, at, segmentsAt(s, v)...)
 		if t := v.History().Trace; device < len(cut.Traces) && len(t.Events) > events {
 			cut.Traces[device] = cutTrace(t, events)
 			if device < len(cut.TraceExtra) {
@@ -58,7 +54,7 @@ func Snapshot(s *snapshot.Snapshot, views ...*holders.View) (*snapshot.Snapshot,
 			})
 		}
 	}
-	return &cut, nil
+	return &cut
 }
 
 // cutTrace returns the first events of a trace.
@@ -82,117 +78,59 @@ func cutExtra(x snapshot.TraceExtra, events int) snapshot.TraceExtra {
 }
 
 // segmentsAt returns the segments of a device at the moment of a view, by address.
-func segmentsAt(s *snapshot.Snapshot, v *holders.View) ([]snapshot.Segment, error) {
-	final := slices.Clone(s.SegmentsOf(v.Device()))
-	x := segmentTable{device: v.Device(), all: make([]*snapshot.Segment, len(final))}
-	for i := range final {
-		x.all[i] = &final[i]
+func segmentsAt(s *snapshot.Snapshot, v *holders.View) (all []snapshot.Segment) {
+	final := map[driver.Pointer]*snapshot.Segment{}
+	own := s.SegmentsOf(v.Device())
+	for i := range own {
+		final[own[i].Ptr] = &own[i]
 	}
-	t := v.History().Trace
-	for i := len(t.Events) - 1; i > v.Moment.Event; i-- {
-		e := &t.Events[i]
-		switch e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			x.remove(e.Ptr, e.Size)
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			x.add(t, e)
+	last := len(v.History().Trace.Events)
+	for _, r := range v.History().Segments() {
+		if !r.ActiveAt(v.Moment.Event) {
+			continue
 		}
-		if len(x.all) > maxSegments {
-			return nil, fmt.Errorf("export: device %d had more than %d segments at event %d", v.Device(), maxSegments, i)
+		seg := snapshot.Segment{
+			Device: v.Device(), Ptr: r.Ptr, TotalSize: r.Size, Stream: r.Stream, Pool: r.Pool, Large: r.Large,
+			Expandable: r.Expandable,
 		}
+		if f := final[r.Ptr]; f != nil && int(r.End) == last {
+			seg.Stack, seg.Extra = f.Stack, f.Extra
+		}
+		all = append(all, seg)
 	}
-	x.fill(v)
-	segments := make([]snapshot.Segment, len(x.all))
-	for i, seg := range x.all {
-		segments[i] = *seg
-	}
-	return segments, nil
+	slices.SortFunc(all, func(a, b snapshot.Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	all = join(all)
+	fill(all, v)
+	return all
 }
 
-// A segmentTable holds the segments of a device by address, while it goes back in time.
-type segmentTable struct {
-	device int
-	all    []*snapshot.Segment
-}
-
-// after returns the index of the first segment that ends after an address.
-func (x *segmentTable) after(p driver.Pointer) int {
-	return sort.Search(len(x.all), func(i int) bool { return end(x.all[i]) > p })
+// join joins the pages of expandable segments that follow each other. PyTorch has one segment for them.
+func join(all []snapshot.Segment) (joined []snapshot.Segment) {
+	for _, seg := range all {
+		if n := len(joined); n > 0 {
+			before := &joined[n-1]
+			if before.Expandable && seg.Expandable && end(before) == seg.Ptr && before.Stream == seg.Stream {
+				before.TotalSize += seg.TotalSize
+				before.Large = before.Large || seg.Large
+				if before.Pool == (mem.PoolID{}) { // unknown, if the pages were released later
+					before.Pool = seg.Pool
+				}
+				continue
+			}
+		}
+		joined = append(joined, seg)
+	}
+	return joined
 }
 
 func end(seg *snapshot.Segment) driver.Pointer { return seg.Ptr + driver.Pointer(seg.TotalSize) }
 
-// remove removes memory: a segment, or a part of one that is mapped page by page.
-func (x *segmentTable) remove(p driver.Pointer, size int64) {
-	to := p + driver.Pointer(size)
-	for i := x.after(p); i < len(x.all) && x.all[i].Ptr < to; {
-		seg := x.all[i]
-		x.all = slices.Delete(x.all, i, i+1)
-		if seg.Ptr < p {
-			left := *seg
-			left.TotalSize = int64(p - seg.Ptr)
-			x.all = slices.Insert(x.all, i, &left)
-			i++
-		}
-		if end(seg) > to {
-			right := *seg
-			right.Ptr, right.TotalSize = to, int64(end(seg)-to)
-			x.all = slices.Insert(x.all, i, &right)
-			i++
-		}
-	}
-}
-
-// add adds memory that an event frees, unless it contradicts the other segments. Pages join their neighbours.
-func (x *segmentTable) add(t *trace.Trace, e *trace.Event) {
-	seg := &snapshot.Segment{
-		Device: x.device, Ptr: e.Ptr, TotalSize: e.Size, Large: e.Size > smallPool,
-		Expandable: e.Action == mem.ActionSegmentUnmap, Stack: e.Stack,
-	}
-	if int(e.Stream) < len(t.Streams) {
-		seg.Stream = t.Streams[e.Stream]
-	}
-	if t.PoolsKnown && int(e.Pool) < len(t.Pools) {
-		seg.Pool = t.Pools[e.Pool]
-	}
-	i := x.after(e.Ptr)
-	if e.Size <= 0 || i < len(x.all) && x.all[i].Ptr < end(seg) {
-		return
-	}
-	if i < len(x.all) && joins(seg, x.all[i]) {
-		joined := *x.all[i]
-		joined.Ptr, joined.TotalSize = seg.Ptr, joined.TotalSize+seg.TotalSize
-		seg = &joined
-		x.all = slices.Delete(x.all, i, i+1)
-	}
-	if i > 0 && joins(x.all[i-1], seg) {
-		joined := *x.all[i-1]
-		joined.TotalSize += seg.TotalSize
-		x.all[i-1] = &joined
-		return
-	}
-	x.all = slices.Insert(x.all, i, seg)
-}
-
-// joins reports whether b continues a: pages of one expandable segment.
-func joins(a, b *snapshot.Segment) bool {
-	return a.Expandable && b.Expandable && end(a) == b.Ptr && a.Stream == b.Stream
-}
-
 // fill sets the blocks of the segments and the sums over them.
-func (x *segmentTable) fill(v *holders.View) {
+func fill(all []snapshot.Segment, v *holders.View) {
 	blocks := slices.Clone(v.Blocks)
-	slices.SortFunc(blocks, func(a, b *holders.Block) int {
-		switch {
-		case a.Ptr < b.Ptr:
-			return -1
-		case a.Ptr > b.Ptr:
-			return 1
-		}
-		return 0
-	})
-	for _, seg := range x.all {
-		seg.Blocks, seg.AllocatedSize, seg.ActiveSize, seg.RequestedSize = nil, 0, 0, 0
+	slices.SortFunc(blocks, func(a, b *holders.Block) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	for i := range all {
+		seg := &all[i]
 		first := sort.Search(len(blocks), func(n int) bool { return blocks[n].Ptr >= seg.Ptr })
 		last := sort.Search(len(blocks), func(n int) bool { return blocks[n].Ptr >= end(seg) })
 		fillSegment(seg, blocks[first:last], v.Moment.Event)
