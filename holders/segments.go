@@ -39,12 +39,11 @@ func (h *History) Segments() []Segment {
 	u := undo{}
 	own := h.snapshot.SegmentsOf(t.Device)
 	for i := range own {
-		u.open = append(u.open, Segment{
+		u.open.insert(Segment{
 			Ptr: own[i].Ptr, Size: own[i].TotalSize, End: int32(len(t.Events)),
 			Stream: own[i].Stream, Pool: own[i].Pool, Expandable: own[i].Expandable, Large: own[i].Large,
 		})
 	}
-	slices.SortFunc(u.open, func(a, b Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	for i := len(t.Events) - 1; i >= 0; i-- {
 		e := &t.Events[i]
 		if e.Size <= 0 {
@@ -65,10 +64,10 @@ func (h *History) Segments() []Segment {
 				s.Pool = t.Pools[e.Pool]
 			}
 			u.reserved(s.Ptr, s.stop(), int32(i)) // nothing, unless the recording contradicts itself
-			u.open = slices.Insert(u.open, u.first(s.Ptr), s)
+			u.open.insert(s)
 		}
 	}
-	for _, s := range u.open {
+	for s := range u.open.all() {
 		s.Start = -1
 		u.closed = append(u.closed, s)
 	}
@@ -80,39 +79,27 @@ func (h *History) Segments() []Segment {
 
 // An undo goes through the events from the last to the first.
 type undo struct {
-	open   []Segment // reserved after the current event, by address; without Start
+	open   segmentList // reserved after the current event; without Start
 	closed []Segment
-}
-
-// first returns the index of the first open segment that ends after p.
-func (u *undo) first(p driver.Pointer) int {
-	n, _ := slices.BinarySearchFunc(u.open, p, func(s Segment, p driver.Pointer) int {
-		if s.stop() <= p {
-			return -1
-		}
-		return 1
-	})
-	return n
 }
 
 // reserved closes a range of addresses, which may be parts of open segments: an event reserved it.
 func (u *undo) reserved(ptr, stop driver.Pointer, event int32) {
-	from := u.first(ptr)
-	to := from
-	var left []Segment
-	for ; to < len(u.open) && u.open[to].Ptr < stop; to++ {
-		s := u.open[to]
+	for {
+		s, ok := u.open.take(ptr, stop)
+		if !ok {
+			return
+		}
 		if s.Ptr < ptr {
-			left = append(left, s.part(s.Ptr, ptr))
+			u.open.insert(s.part(s.Ptr, ptr))
 		}
 		if s.stop() > stop {
-			left = append(left, s.part(stop, s.stop()))
+			u.open.insert(s.part(stop, s.stop()))
 		}
 		inside := s.part(max(s.Ptr, ptr), min(s.stop(), stop))
 		inside.Start = event
 		u.closed = append(u.closed, inside)
 	}
-	u.open = slices.Replace(u.open, from, to, left...)
 }
 
 // part returns the segment with other bounds.

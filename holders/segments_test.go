@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -105,6 +106,31 @@ func TestSegmentsOfPartsAndOfBefore(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("segment %d: %+v, want %+v", i, got[i], want[i])
+		}
+	}
+}
+
+// Thousands of segments that were released in any order are all there, and so is each page of one large segment that
+// was mapped and unmapped.
+func TestManySegments(t *testing.T) {
+	const n = 5000
+	tr := &trace.Trace{Streams: []uint64{0}, Metadata: []string{""}}
+	order := testkit.Rand(t).Perm(n)
+	at := func(i int) driver.Pointer { return driver.Pointer(i+1) << 21 }
+	for _, i := range order {
+		tr.Events = append(tr.Events, trace.Event{Action: mem.ActionSegmentMap, Ptr: at(i), Size: 2 << 20})
+	}
+	for _, i := range order[:n-1] {
+		tr.Events = append(tr.Events, trace.Event{Action: mem.ActionSegmentUnmap, Ptr: at(i), Size: 2 << 20})
+	}
+	h := history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Segments: []snapshot.Segment{
+		{Ptr: at(order[n-1]), TotalSize: 2 << 20, Expandable: true},
+	}})
+	segments := h.Segments()
+	testkit.Equal(t, "segments", len(segments), n)
+	for k, x := range segments { // by Start, so in the order in which they were mapped
+		if x.Ptr != at(order[k]) || x.Size != 2<<20 || int(x.Start) != k || int(x.End) != n+k {
+			t.Fatalf("segment %d is %+v, want that at %#x, mapped by event %d and unmapped by %d", k, x, at(order[k]), k, n+k)
 		}
 	}
 }
