@@ -157,6 +157,17 @@ func TestNeedsAgreeWithTheGPU(t *testing.T) {
 	}
 }
 
+// A recording that begins late has the same cause as long as it shows it: a leak takes some steps.
+func TestVerdictsOfLateRecordings(t *testing.T) {
+	for _, c := range readKnown(t).Cases {
+		s := read(t, "testdata/"+c.Name+".pickle.zst")
+		s.Traces[0].Events = s.Traces[0].Events[len(s.Traces[0].Events)/5:]
+		r := explain(t, s, diagnose.Options{})
+		testkit.Equal(t, c.Name, fmt.Sprint(causes(r)), fmt.Sprint([]diagnose.Cause{c.Cause}))
+		checkReport(t, r)
+	}
+}
+
 // The lines that hold the memory or do the harm are named.
 func TestLinesOfKnownCauses(t *testing.T) {
 	lines := readKnown(t).Lines

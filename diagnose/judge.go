@@ -257,7 +257,11 @@ func (x *explainer) judgeCost() error {
 	}
 	if float64(recorded.ReservedPeak-least) > wasteful*float64(recorded.ReservedPeak) {
 		x.harmful, x.harmful.reserved = best, least
-		x.say(Setting, Certain, "The run reserved %s. A replay without %s reserves %s.", FormatSize(x.r.ReservedPeak),
+		sure := Certain
+		if x.w.Program.Prelude.Blocks > 0 {
+			sure = Likely // how the older blocks were placed is unknown
+		}
+		x.say(Setting, sure, "The run reserved %s. A replay without %s reserves %s.", FormatSize(x.r.ReservedPeak),
 			best.dropped, FormatSize(least))
 	}
 	return nil
