@@ -139,9 +139,32 @@ func (x *Frames) Label(f trace.Frame) string {
 	return fmt.Sprintf("%s:%d %s", x.path(f.Filename), f.Line, name)
 }
 
+// name returns the function of a frame in labels.
+func (x *Frames) name(f trace.Frame) string {
+	name := f.Name
+	if strings.HasSuffix(slashed(f.Filename), ".go") {
+		name = path.Base(name) // without the directories of the package
+	}
+	if len(name) > maxName {
+		return name[:maxName] + "..."
+	}
+	return name
+}
+
+// maxName is the maximum number of bytes of a name or a path in labels. Stacks share their frames, so a long name could
+// be in a million labels.
+const maxName = 400
+
 // path returns the path of a file in labels.
 func (x *Frames) path(file string) string {
-	file = slashed(file)
+	p := x.wholePath(slashed(file))
+	if len(p) > maxName {
+		return "..." + p[len(p)-maxName:]
+	}
+	return p
+}
+
+func (x *Frames) wholePath(file string) string {
 	if notebook(file) {
 		return "notebook/" + path.Base(file)
 	}

@@ -1,6 +1,7 @@
 package holders_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -132,4 +133,26 @@ func TestFilesInSeveralDirectories(t *testing.T) {
 		[]trace.Frame{frame("/home/u/run/vision/unet.py", 1, "f")},
 		[]trace.Frame{frame("/home/u/run/text/unet.py", 80, "forward"), frame("/home/u/run/main.py", 1, "main")})
 	testkit.Equal(t, "label", got, "text/unet.py:80 forward")
+}
+
+// Stacks share their frames, so a file of a megabyte can have labels of gigabytes. Names and stacks in labels are cut.
+func TestLabelsOfEndlessStacks(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	var set trace.StackSet
+	frames := make([]trace.Frame, 10_000)
+	for i := range frames {
+		frames[i] = frame("/u/"+long+".py", 1, long)
+	}
+	tr := &trace.Trace{Streams: []uint64{0}, Metadata: []string{""}, Events: []trace.Event{
+		{Action: mem.ActionAlloc, Ptr: 1, Size: 1, Stack: set.Add(frames)},
+	}}
+	tr.Stacks = set.Table()
+	v := at(t, history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: tr.Stacks}), "end")
+	for key, most := range map[holders.Key]int{
+		holders.ByLine: 1000, holders.ByFunction: 1000, holders.ByModule: 500, holders.ByStack: 64_000,
+	} {
+		if label := v.By(key)[0].Label; len(label) > most || !strings.Contains(label, "...") {
+			t.Errorf("by %s: a label of %d bytes", key, len(label))
+		}
+	}
 }

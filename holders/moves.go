@@ -6,8 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A sourceFunction is a function of a program.
@@ -148,12 +146,4 @@ func (m *moves) value(k Key, value string) string {
 		return m.path(value)
 	}
 	return value
-}
-
-// name is the function of a frame in labels.
-func (x *Frames) name(f trace.Frame) string {
-	if strings.HasSuffix(slashed(f.Filename), ".go") {
-		return path.Base(f.Name) // without the directories of the package
-	}
-	return f.Name
 }

@@ -17,7 +17,7 @@ const (
 	ByLine     Key = iota // the user's innermost line: "train.py:80 forward"
 	ByFunction            // the function of that line: "train.py forward"
 	ByModule              // the file of that line: "models/unet.py"
-	ByStack               // all of the user's lines, the innermost first
+	ByStack               // all of the user's lines, the innermost first, or the first 64 of them
 	ByCategory            // Block.Category
 	ByStream              // the handle: "0x7f00"
 	ByPool                // "default", or "(1, 0)" for a private pool
@@ -43,6 +43,9 @@ func ParseKey(name string) (Key, error) {
 
 // stackArrow is between the lines of a stack in labels: from a function to its caller.
 const stackArrow = " ← "
+
+// maxLines is the maximum number of lines of a stack in its label.
+const maxLines = 64
 
 // noTag is the label of a block without a tag.
 const noTag = "(no tag)"
@@ -179,10 +182,14 @@ func (h *History) stackLabel(k Key, id trace.StackID) string {
 	case ByModule:
 		return h.Frames.path(f.Filename)
 	case ByFunction:
-		return h.Frames.path(f.Filename) + " " + f.Name
+		return h.Frames.path(f.Filename) + " " + h.Frames.name(f)
 	case ByStack:
 		var lines []string
 		for _, f := range h.Frames.Shown(id) {
+			if len(lines) == maxLines {
+				lines = append(lines, "...")
+				break
+			}
 			lines = append(lines, h.Frames.Label(f))
 		}
 		return strings.Join(lines, stackArrow)
