@@ -177,8 +177,13 @@ func (x *Frames) wholePath(file string) string {
 	return strings.TrimPrefix(file, x.root)
 }
 
-// slashed returns a path with slashes, also on Windows.
-func slashed(file string) string { return strings.ReplaceAll(file, `\`, "/") }
+// slashed returns a path with slashes, also on Windows. Of an endless one it returns the end.
+func slashed(file string) string {
+	return strings.ReplaceAll(file[max(0, len(file)-maxPath):], `\`, "/")
+}
+
+// maxPath is the maximum length of a path on Linux.
+const maxPath = 4096
 
 // cutLast is strings.Cut at the last directory of a name.
 func cutLast(file, dir string) (before, after string, found bool) {

@@ -138,16 +138,11 @@ func TestFilesInSeveralDirectories(t *testing.T) {
 // Stacks share their frames, so a file of a megabyte can have labels of gigabytes. Names and stacks in labels are cut.
 func TestLabelsOfEndlessStacks(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	var set trace.StackSet
-	frames := make([]trace.Frame, 10_000)
-	for i := range frames {
-		frames[i] = frame("/u/"+long+".py", 1, long)
-	}
-	tr := &trace.Trace{Streams: []uint64{0}, Metadata: []string{""}, Events: []trace.Event{
-		{Action: mem.ActionAlloc, Ptr: 1, Size: 1, Stack: set.Add(frames)},
+	stacks := &trace.Stacks{Frames: []trace.Frame{frame("/u/"+long+".py", 1, long)}}
+	tr := &trace.Trace{Streams: []uint64{0}, Metadata: []string{""}, Stacks: stacks, Events: []trace.Event{
+		{Action: mem.ActionAlloc, Ptr: 1, Size: 1, Stack: stacks.Add(make([]uint32, 10_000))},
 	}}
-	tr.Stacks = set.Table()
-	v := at(t, history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: tr.Stacks}), "end")
+	v := at(t, history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: stacks}), "end")
 	for key, most := range map[holders.Key]int{
 		holders.ByLine: 1000, holders.ByFunction: 1000, holders.ByModule: 500, holders.ByStack: 64_000,
 	} {
