@@ -24,6 +24,8 @@ const (
 	flameLetter = 6.6 // of the font
 	leastFlame  = 0.5 // width of a box
 	maxFlames   = 256 // frames of a stack
+
+	maxFlameName = 200 // letters of a name
 )
 
 // flameScript zooms into the box that is clicked.
@@ -132,7 +134,7 @@ func flamePath(h *holders.History, id trace.StackID) []string {
 	slices.Reverse(shown)
 	path := make([]string, 0, min(len(shown), maxFlames))
 	for _, f := range shown[:min(len(shown), maxFlames)] {
-		path = append(path, h.Frames.Label(f))
+		path = append(path, shorten(h.Frames.Label(f), maxFlameName))
 	}
 	return path
 }
