@@ -1,7 +1,7 @@
 // Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), says why a program ran out of
 // memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
 // (replay), searches for the settings that need the least (tune), checks that Ashlar's caching allocator does exactly
-// what PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory (pack, plan),
+// what PyTorch's did (verify), draws pictures (plot), and converts snapshots for other tools (export). It packs and plans memory (pack, plan),
 // lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
@@ -82,6 +82,7 @@ type commands struct {
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Diff       diffCmd       `cmd:"" help:"Compare the memory of two runs: what grew and what is new, by line."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, browsers, DuckDB, Perfetto."`
+	Plot       plotCmd       `cmd:"" help:"Draw a picture of a trace: memory over time, addresses, or a comparison."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
 	Estimate   estimateCmd   `cmd:"" help:"Estimate the memory of a model before it runs, from its checkpoint's header."`
 	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, from a trace or a CSV file, into as little memory as possible."`

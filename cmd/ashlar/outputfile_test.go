@@ -30,6 +30,7 @@ func writers(t *testing.T) map[string]written {
 	return map[string]written{
 		"export":          {run, []string{"export", "--to", "json", run}},
 		"pack":            {table, []string{"pack", table}},
+		"plot":            {run, []string{"plot", "--format", "svg", run}},
 		"plan":            {script, []string{"plan", script}},
 		"plan for a file": {costs, []string{"plan", "--device", "sim:cost=" + costs, script}},
 		"bench":           {costs, []string{"bench", "driver", "--device", "sim:total=64MiB,cost=" + costs}},
