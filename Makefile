@@ -7,7 +7,7 @@ SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
 
-.PHONY: help build test check fmt fuzz bench campaign gpu policies chart compare wheel clean
+.PHONY: help build test check fmt fuzz bench campaign gpu policies pictures compare wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -43,8 +43,10 @@ gpu: ## the tests that need an NVIDIA GPU
 policies: ## what the recorded traces need under each policy: the table of docs/policies.md
 	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena -a paged -a planned testdata/traces/*.pickle.zst
 
-chart: ## the picture of README.md, from the table of docs/policies.md
-	go run ./bench/chart <docs/policies.md >docs/reserved.svg
+pictures: ## the pictures of README.md and docs, from recordings
+	go run ./cmd/ashlar plot --force -o docs/reserved.svg --kind compare --smallest -a caching -a caching:expandable_segments:True -a arena -a paged -a planned testdata/traces/gpt2.pickle.zst testdata/traces/unet.pickle.zst
+	go run ./cmd/ashlar plot --force -o docs/memory.svg diagnose/testdata/leak.pickle.zst
+	go run ./cmd/ashlar plot --force -o docs/addresses.svg --kind addresses testdata/traces/gpt2.pickle.zst
 
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md
