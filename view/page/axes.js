@@ -21,7 +21,7 @@ export function axes(c, plot, axis) {
   c.globalAlpha = 1
   c.textAlign = 'right'
   c.textBaseline = 'middle'
-  for (const y of ys) c.fillText(bytes(y), box.x - 6, plot.toY(y))
+  for (const [y, text] of sizes(ys)) c.fillText(text, box.x - 6, plot.toY(y))
   c.textAlign = 'center'
   c.textBaseline = 'top'
   for (const x of xs) {
@@ -33,6 +33,14 @@ export function axes(c, plot, axis) {
   c.textAlign = 'left'
   c.fillText(axis, 8, box.y + box.height + 6)
   c.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1)
+}
+
+// sizes returns the texts of the ticks of sizes. If the ticks differ by too little to tell, all but the first are relative
+// to it.
+function sizes(ys) {
+  const texts = ys.map((y) => [y, bytes(y)])
+  const same = texts.some(([, text], i) => i > 0 && text === texts[i - 1][1])
+  return same ? texts.map(([y, text], i) => [y, i === 0 ? text : '+' + bytes(y - ys[0])]) : texts
 }
 
 function line(c, x0, y0, x1, y1) {
@@ -146,10 +154,10 @@ export function names(c, box, list) {
   }
 }
 
-// fit shortens a text to a width in pixels, or returns "" if only a few letters of it would stay.
+// fit shortens a text to a width in pixels, or returns "" if less than 15 letters of it would stay.
 export function fit(c, text, width) {
   if (c.measureText(text).width <= width) return text
   let n = Math.floor((text.length * width) / c.measureText(text).width)
-  while (n > 4 && c.measureText(text.slice(0, n) + '…').width > width) n--
-  return n > 4 ? text.slice(0, n) + '…' : ''
+  while (n > 14 && c.measureText(text.slice(0, n) + '…').width > width) n--
+  return n > 14 ? text.slice(0, n) + '…' : ''
 }

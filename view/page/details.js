@@ -41,7 +41,7 @@ export class Details {
     const r = store.recording
     const event = store.event
     const known = r.moments.find((m) => m.event === event)
-    const title = store.state.event === undefined ? 'At the peak' : known ? `At the moment ${known.name}` : 'At the cursor'
+    const title = store.state.event === undefined ? 'At the peak' : known ? nameOf(known.name) : 'At the cursor'
     const oom = r.ooms.find((o) => o.event === event)
     const buttons = el('div', { class: 'bar' })
     for (const m of r.moments.slice(0, 8)) {
@@ -50,7 +50,7 @@ export class Details {
       }, m.name))
     }
     this.moment.replaceChildren(el('h2', {}, title), facts([
-      ['event', `${count(event)} of ${count(r.events)}`],
+      ['event', `${count(here.event)} of ${count(r.events)}`],
       ['time', r.times && here.time !== null ? time(here.time) : null],
       ['requested', `${bytes(here.bytes)} in ${plural(here.blocks, 'block')}`],
       ['failed request', oom && `${bytes(oom.size)} by ${oom.line || 'unknown code'}, ${bytes(oom.free)} free`],
@@ -65,7 +65,7 @@ export class Details {
         'Click a block to see its code and its lifetime. Wheel zooms, drag pans, ? lists the keys.'))
       return
     }
-    const b = await load(store.path('block', { id }), { signal })
+    const b = await store.block(id, signal)
     const r = store.recording
     const when = (event, us) => count(event) + (us === null || us === undefined ? '' : ` (${time(us)})`)
     this.block.replaceChildren(
@@ -90,6 +90,11 @@ export class Details {
         el('button', { onclick: () => store.set({ block: undefined }, true) }, 'Deselect')),
       stackOf(b.stack))
   }
+}
+
+// nameOf returns the title of a named moment.
+function nameOf(moment) {
+  return moment.startsWith('oom') ? 'When a request failed' : `At the ${moment}`
 }
 
 // stackOf lists the frames of a stack, with those of libraries folded away.

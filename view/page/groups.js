@@ -1,6 +1,6 @@
 // Groups of blocks: what a picture is coloured by, and their legend.
 
-import { eventOf, load } from 'ashlar/data.js'
+import { eventOf, exported, load } from 'ashlar/data.js'
 import { el, swatch } from 'ashlar/dom.js'
 import { bytes } from 'ashlar/format.js'
 import { ageColour, css, groupColour } from 'ashlar/palette.js'
@@ -60,7 +60,7 @@ export class Legend {
     const event = store.listed
     const recording = store.recording
     const [lines, answer] = await Promise.all([
-      store.lines(), load(store.path('holders', this.parameters(event, key)), { signal })])
+      store.lines(), load(store.path('holders', { event, by: key }), { signal })])
     const shown = answer.holders.slice(0, 40)
     const items = shown.map((h) => this.item(key, h, recording, lines))
     const others = answer.bytes - shown.reduce((sum, h) => sum + h.bytes, 0)
@@ -69,14 +69,12 @@ export class Legend {
       el('h2', {}, `By ${key}: ${bytes(answer.bytes)}`), el('ul', { class: 'legend' }, items))
   }
 
-  // parameters returns those of the request, which are the ones that an exported page has.
-  parameters(event, key) {
-    return { event, by: key }
-  }
-
   item(key, holder, recording, lines) {
     const { store } = this
     const label = holder.values[0]
+    const parts = [swatch(css(colourOfGroup(key, label, recording, lines))),
+      el('span', { class: 'label' }, label || '(none)'), el('span', { class: 'bytes' }, bytes(holder.bytes))]
+    if (exported()) return el('li', { class: 'bar' }, parts)
     const filter = filterOf(key, label, lines)
     const field = Object.keys(filter)[0]
     const pressed = store.state[field] === filter[field]
@@ -84,7 +82,6 @@ export class Legend {
       'aria-pressed': String(pressed),
       title: pressed ? 'Show all groups' : 'Show this group alone',
       onclick: () => store.set(pressed ? { [field]: undefined } : filter, true),
-    }, swatch(css(colourOfGroup(key, label, recording, lines))),
-    el('span', { class: 'label' }, label || '(none)'), el('span', { class: 'bytes' }, bytes(holder.bytes))))
+    }, parts))
   }
 }

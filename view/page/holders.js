@@ -1,6 +1,6 @@
 // The holders of memory at a moment: a flame graph and a table.
 
-import { has, load } from 'ashlar/data.js'
+import { exported, has, load } from 'ashlar/data.js'
 import { choice, el, message, swatch } from 'ashlar/dom.js'
 import { bytes, count, plural } from 'ashlar/format.js'
 import { colourOfGroup } from 'ashlar/groups.js'
@@ -146,6 +146,7 @@ export class HoldersView {
 
   // filterOf returns the part of the state that shows the blocks of a group alone, if there is one.
   filterOf(label) {
+    if (exported()) return null
     switch (this.by) {
       case 'line': {
         const line = this.lines.indexOf(label)

@@ -39,9 +39,11 @@ export class Chart {
     const at = this.shared.at
     if (at === undefined) return
     marks(c, plot, [{ x: at, kind: 'cursor' }])
-    const text = this.curves.map((curve) => `${curve.name} ${bytes(valueAt(curve, at))}`).join(', ')
     const left = plot.toX(at) > plot.box.x + plot.box.width / 2
-    plate(c, `${text} at ${count(at)}`, plot.toX(at) + (left ? -8 : 8), plot.box.y + 34, left ? 'right' : 'left')
+    const texts = [`at ${this.axis} ${count(at)}`, ...this.curves.map((curve) => `${curve.name} ${bytes(valueAt(curve, at))}`)]
+    texts.forEach((text, i) => {
+      plate(c, text, plot.toX(at) + (left ? -8 : 8), plot.box.y + 26 + 17 * i, left ? 'right' : 'left')
+    })
   }
 }
 

@@ -68,13 +68,14 @@ export class Painter {
     const b = t.bands
     const column = b.columnAt(plot.viewport.x1 - (plot.viewport.x1 - plot.viewport.x0) * 0.01)
     const { box } = plot
-    const inside = (y) => Math.min(Math.max(y, box.y + 10), box.y + box.height - 10)
-    const requested = inside(plot.toY(b.data.requested[column]) - 11)
-    plate(c, 'requested', box.x + box.width - 6, requested, 'right')
+    const name = (text, y) => {
+      if (y > box.y && y < box.y + box.height) plate(c, text, box.x + box.width - 6, Math.max(y, box.y + 10), 'right')
+    }
+    const requested = plot.toY(b.data.requested[column]) - 11
+    name('requested', requested)
     if (!t.store.recording.reserved_known) return
-    let reserved = inside(plot.toY(b.data.reserved[column]) - 11)
-    if (Math.abs(reserved - requested) < 17) reserved = inside(requested - 18)
-    plate(c, 'reserved (dashed)', box.x + box.width - 6, reserved, 'right')
+    const reserved = plot.toY(b.data.reserved[column]) - 11
+    name('reserved (dashed)', Math.abs(reserved - requested) < 17 ? requested - 18 : reserved)
   }
 
   // names returns the names of the largest blocks: their line and size.

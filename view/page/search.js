@@ -37,24 +37,25 @@ export class Search {
   }
 
   answers(a, q) {
-    const out = []
+    const code = []
+    const blocks = []
     if (a.total === 0 && a.lines.length === 0) {
       return [message('Nothing was found. Search for code ("forward"), sizes ("512MiB", ">1GiB") or addresses ("0x7f..").')]
     }
     if (a.lines.length) {
-      out.push(el('h3', {}, 'Code'), el('ul', { class: 'legend' }, a.lines.map((l) => this.item(
-        l.label, `${bytes(l.bytes_at_peak)} at the peak, ${plural(l.blocks, 'block')}`, () => this.open('memory', { line: l.line, q: undefined })))))
+      code.push(el('h3', {}, 'Code'), el('ul', { class: 'legend' }, a.lines.map((l) => this.item(
+        l.label, `${bytes(l.bytes_at_peak)} at the peak, ${plural(l.blocks, 'block')}`,
+        () => this.open('memory', { line: l.line, q: undefined })))))
     }
     if (a.total) {
       const shown = a.blocks.length < a.total ? `, the ${count(a.blocks.length)} largest` : ''
-      out.push(el('h3', {}, `${plural(a.total, 'block')}, ${bytes(a.bytes)}${shown}`),
+      blocks.push(el('h3', {}, `${plural(a.total, 'block')}, ${bytes(a.bytes)}${shown}`),
         el('ul', { class: 'legend' }, a.blocks.map((b) => this.item(
-          `${bytes(b.size)} ${b.line}`, `event ${b.recorded ? count(b.start) : 'before'}, ${b.address}`, () => this.zoom(b.id)))))
+          `${bytes(b.size)} ${b.line}`, `${b.recorded ? `event ${count(b.start)}` : 'before the recording'}, ${b.address}`,
+          () => this.zoom(b.id)))))
     }
-    if (a.total > 1 && a.lines.length === 0) {
-      out.push(el('button', { onclick: () => this.go(() => this.open('memory', { q })) }, 'Show all of these over time'))
-    }
-    return out
+    // Sizes and addresses ask for blocks.
+    return /^[\d<>]/.test(q) ? [...blocks, ...code] : [...code, ...blocks]
   }
 
   item(label, note, action) {

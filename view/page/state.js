@@ -23,7 +23,7 @@ export function format(state) {
   const out = new URLSearchParams()
   for (const key of fields) {
     const v = state[key]
-    if (v !== undefined && v !== null && v !== '') out.set(key, typeof v === 'number' ? String(+v.toPrecision(15)) : v)
+    if (v !== undefined && v !== null && v !== '') out.set(key, String(v))
   }
   return '#' + out.toString()
 }
@@ -104,7 +104,7 @@ export class Store {
   path(name, parameters = {}, filtered = false) {
     const q = new URLSearchParams()
     for (const [k, v] of Object.entries(parameters)) q.set(k, v)
-    if (filtered) {
+    if (filtered && !exported()) {
       for (const [field, parameter] of Object.entries(filters)) {
         const v = this.state[field]
         if (v !== undefined && v !== null && v !== '') q.set(parameter, v)
@@ -112,6 +112,15 @@ export class Store {
     }
     const query = q.toString().replace(/%2C/g, ',')
     return `api/r/${encodeURIComponent(this.recording.id)}/${name}` + (query ? '?' + query : '')
+  }
+
+  // block returns a block by its number. An exported page has the largest ones.
+  async block(id, signal) {
+    if (!exported()) return load(this.path('block', { id }), { signal })
+    const { blocks } = await load(this.path('blocks'))
+    const block = blocks.find((b) => b.id === id)
+    if (!block) throw new Error('This block is not in the exported page, which has the largest ones.')
+    return block
   }
 
   // filtered reports whether a filter is set.

@@ -85,7 +85,7 @@ export class Timeline {
       low: tall ? undefined : v.y0, high: tall ? undefined : v.y1,
     })
     this.own = false
-    if (!moving) this.request()
+    if (!moving) this.loading = this.request()
     else if (!this.waiting) this.waiting = setTimeout(() => this.request(), 200)
   }
 
@@ -237,9 +237,8 @@ export class Timeline {
 
   // zoomToBlock shows one block, however small: its lifetime, and its height among the others.
   async zoomToBlock(id) {
-    const q = { id }
-    const block = await load(this.store.path('block', q, this.view === 'memory'))
-    const y = this.view === 'addresses' ? block.y : block.stack_y
+    const block = await this.store.block(id)
+    const y = this.view === 'addresses' ? block.y : await this.stackY(block)
     const start = this.axis === 'time' ? block.start_time ?? 0 : block.start
     const end = this.axis === 'time' ? block.end_time ?? this.viewport.bounds.x1 : block.end
     const dx = Math.max((end - start) * 0.2, this.axis === 'time' ? 1 : 2)
@@ -247,6 +246,45 @@ export class Timeline {
     if (y !== null && y !== undefined) Object.assign(rect, { y0: y - block.size * 2, y1: y + block.size * 3 })
     this.store.set({ block: id, event: Math.max(block.start, -1) }, true)
     this.viewport.show(rect)
+    await this.loading
+    this.narrow(id)
+  }
+
+  // narrow shows less time if the band of a block leaves the window soon, because blocks below it come and go.
+  narrow(id) {
+    const d = this.bands.data
+    const all = this.bands.of(id)
+    if (all.length === 0) return
+    const x0 = this.bands.toAxis(d.x0[all[0]])
+    let x1 = x0
+    for (const i of all) x1 = Math.max(x1, this.bands.toAxis(d.x1[i]))
+    const { viewport: v } = this
+    if (x1 - x0 > (v.x1 - v.x0) / 3) return
+    const room = (x1 - x0) * 0.3
+    v.show({ x0: x0 - room, x1: x1 + room })
+  }
+
+  // stackY returns the lower edge of a block's band when it was allocated. Bands are stacked in the order of the blocks'
+  // numbers, so it halves the range of sizes until it meets the block.
+  async stackY(block) {
+    if (exported()) return undefined
+    const event = block.start
+    const y = async (at) => (await load(this.store.path('pick', { view: 'memory', event, y: at }, true))).block
+    let lo = 0
+    let hi = this.viewport.bounds.y1
+    while (hi - lo > 1) {
+      const middle = Math.floor((lo + hi) / 2)
+      const met = await y(middle)
+      if (met?.id === block.id) {
+        if ((await y(middle - 1))?.id !== block.id) return middle
+        hi = middle
+      } else if (met && met.id < block.id) {
+        lo = middle
+      } else {
+        hi = middle
+      }
+    }
+    return hi
   }
 
   key(e) {
