@@ -85,8 +85,7 @@ func (x *addressesPanel) extent() float64 { return 0 } // every map has its own 
 func (x *addressesPanel) note() []string {
 	return append([]string{
 		fmt.Sprintf("Colors: blocks that the program requested, by %s, at their addresses.", x.groups.keysText()),
-		"Pale: free memory in segments. Blank: not reserved from the device at that time. Addresses that were never " +
-			"reserved are left out.",
+		"Blank: not reserved from the device at that time. Addresses that were never reserved are left out.",
 	}, x.notes()...)
 }
 

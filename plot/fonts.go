@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"strings"
 	"sync"
 
 	"golang.org/x/image/font"
@@ -52,14 +53,19 @@ func (f *fonts) width(s textStyle, text string) float64 {
 	return float64(f.drawer(s).MeasureString(text)) / 64 * otherFonts
 }
 
-// fit cuts text in its middle, so that it is at most as wide as width: paths are known by their ends.
+// fit cuts text so that it is at most as wide as width. A stack is known by its beginning, which is cut last, and a path
+// by its ends.
 func (f *fonts) fit(s textStyle, text string, width float64) string {
 	if f.width(s, text) <= width {
 		return text
 	}
 	runes := []rune(text)
 	for n := min(len(runes)-1, 400); n > 1; n-- {
-		cut := string(runes[:n/3]) + "…" + string(runes[len(runes)-(n-n/3):])
+		tail := n - n/3
+		if strings.Contains(text, " ← ") {
+			tail = 0
+		}
+		cut := string(runes[:n-tail]) + "…" + string(runes[len(runes)-tail:])
 		if f.width(s, cut) <= width {
 			return cut
 		}

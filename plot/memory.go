@@ -2,6 +2,7 @@ package plot
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,6 +93,9 @@ func (x *history) size() (width, height float64) { return historyWidth, historyE
 
 // notes are those of all panels over time.
 func (x *history) notes() (notes []string) {
+	if slices.ContainsFunc(x.groups.all, func(g group) bool { return strings.HasPrefix(g.label, holders.NoStack(true)) }) {
+		notes = append(notes, holders.NoStack(true)+": no stack was recorded, such as in PyTorch's backward pass.")
+	}
 	if len(x.columns.failures()) > 0 {
 		notes = append(notes, "Red: a request failed.")
 	}
@@ -127,22 +131,36 @@ func (x *history) markMoment(p *painter, y, bottom float64) {
 func (x *history) frame(p *painter, y float64) {
 	p.axis(x.columns, y+chartBottom)
 	x.steps(p, y+stepsTop)
+	drawn := marks{}
 	for _, g := range x.h.Trace.Gaps {
-		if g <= x.columns.first || g > x.columns.last {
+		if g <= x.columns.first || g > x.columns.last || !drawn.first(x.columns.position(g)*chartWidth) {
 			continue
 		}
 		from, to := x.columns.position(g-1)*chartWidth, x.columns.position(g)*chartWidth
 		p.rect(paintAxis, "recording was off", rect{chartLeft + from, y + chartBottom - 3, max(to-from, 1), 3})
 	}
-	failures := x.columns.failures()
-	for _, e := range failures {
+	drawn = marks{}
+	for _, e := range x.columns.failures() {
 		at := chartLeft + x.columns.position(e)*chartWidth
+		if !drawn.first(at) {
+			continue
+		}
 		title := fmt.Sprintf("out of memory: a request of %s failed", sizeText(x.h.Trace.Events[e].Size))
 		p.line(paintAlarm, 1, point{at, y + chartTop - 4}, point{at, y + chartBottom})
 		p.add(polygon{paint: paintAlarm, title: title, points: []point{
 			{at - 5, y + chartTop - 10}, {at + 5, y + chartTop - 10}, {at, y + chartTop - 1},
 		}})
 	}
+}
+
+// marks are the columns of pixels that have a mark, so that each gets one, however many events it has.
+type marks map[int]bool
+
+// first reports whether the column at x has no mark yet.
+func (m marks) first(x float64) bool {
+	marked := m[int(x)]
+	m[int(x)] = true
+	return !marked
 }
 
 // steps writes the numbers of the steps, as many as there is room for.
@@ -162,9 +180,12 @@ func (x *history) steps(p *painter, y float64) {
 		name = "repetition"
 	}
 	p.text(label{x: chartLeft - 8, y: y + 12, text: name, style: textNote, align: alignRight, title: steps.Source})
-	free := 0.0
+	free, drawn := 0.0, marks{}
 	for _, s := range shown {
 		from := chartLeft + x.columns.position(s.First)*chartWidth
+		if !drawn.first(from / 2) {
+			continue
+		}
 		p.line(paintAxis, 1, point{from, y + chartTop - stepsTop - 5}, point{from, y + chartTop - stepsTop})
 		text := fmt.Sprint(s.Number)
 		if from >= free {
@@ -240,7 +261,7 @@ func (x *memoryPanel) extent() float64 {
 func (x *memoryPanel) note() []string {
 	return append([]string{
 		fmt.Sprintf("Colors: memory that the program requested, by %s.", x.groups.keysText()),
-		"Line: memory that the allocator reserved; the pale part below it was not in use.",
+		"Line: memory that the allocator reserved. The area between the colors and the line was not in use.",
 	}, x.notes()...)
 }
 

@@ -177,7 +177,10 @@ func sizeText(bytes int64) string {
 // shareText writes the part of a whole in percent.
 func shareText(part, whole int64) string {
 	share := 100 * float64(part) / float64(max(whole, 1))
-	if share > 0 && share < 9.95 {
+	switch {
+	case share > 0 && share < 0.05:
+		return "<0.1 %"
+	case share > 0 && share < 9.95:
 		return fmt.Sprintf("%.1f %%", share)
 	}
 	return fmt.Sprintf("%.0f %%", share)

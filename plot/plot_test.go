@@ -252,6 +252,51 @@ func TestLongRecordingsMakeSmallPictures(t *testing.T) {
 		if n := len(svg(t, Draw(panel(t, draw, sample("gpt2"), Options{})))); n > 200_000 { // 86,000 events
 			t.Errorf("the picture has %d bytes", n)
 		}
+		h := made(t)
+		once, err := draw(h, Options{Axis: AxisEvents})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failures []trace.Event
+		for range 100_000 {
+			failures = append(failures, trace.Event{Action: mem.ActionOOM, Size: 1, TimeUS: 398_000})
+			h.Trace.Gaps = append(h.Trace.Gaps, len(failures))
+		}
+		h.Trace.Events = append(failures, h.Trace.Events...)
+		h, err = holders.New(&snapshot.Snapshot{Traces: []*trace.Trace{h.Trace}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		often, err := draw(h, Options{Axis: AxisEvents})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(Draw(often).shapes) - len(Draw(once).shapes); n > 4*chartWidth {
+			t.Errorf("100,000 failures and gaps are %d shapes", n)
+		}
+	}
+}
+
+// Long names keep the part by which they are known.
+func TestLongNamesAreCut(t *testing.T) {
+	f := newFonts(textSize)
+	for text, want := range map[string]string{
+		"train.py:80 forward": "train.py:80 forward",
+		"a/very/long/path/to/the/models/of/a/program/encoder/block.py:80 forward":              "…encoder/block.py:80 forward",
+		"block.py:80 forward ← model.py:7 forward ← train.py:100 step ← train.py:166 <module>": "block.py:80 forward ← model.py:7",
+	} {
+		got := f.fit(textPlain, text, 320)
+		if f.width(textPlain, got) > 320 || !strings.HasSuffix(got, strings.TrimPrefix(want, "…")) && !strings.HasPrefix(got, want) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+func TestShares(t *testing.T) {
+	for part, want := range map[int64]string{0: "0 %", 1: "<0.1 %", 600: "0.1 %", 52_000: "5.2 %", 820_000: "82 %", 1_000_000: "100 %"} {
+		if got := shareText(part, 1_000_000); got != want {
+			t.Errorf("%d millionths: %s, want %s", part, got, want)
+		}
 	}
 }
 
