@@ -23,7 +23,9 @@ type simulation struct {
 	ungauged bool                // do not measure the driver use
 	onAlloc  func(n int)         // receives the number of calls of Alloc, if not nil
 	atEnd    func(mem.Allocator) // called with the allocator after the run, if not nil
-	observe  func(allocs int, e mem.Event)
+	// beforeRun is called with the allocator before the run, if not nil.
+	beforeRun func(mem.Allocator)
+	observe   func(allocs int, e mem.Event)
 }
 
 // A simulationResult is a Result with the figures of the allocator and of the device.
@@ -63,6 +65,9 @@ func (r *simulation) do() (res simulationResult, err error) {
 	a, err := r.spec.open(r.work, dev, r.limit)
 	if err != nil {
 		return res, err
+	}
+	if r.beforeRun != nil {
+		r.beforeRun(a)
 	}
 	if r.onAlloc != nil || r.observe != nil {
 		counter := &counted{below: a, on: r.onAlloc}

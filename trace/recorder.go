@@ -238,6 +238,13 @@ func (r *Recorder) Lost() int64 {
 	return r.total - r.base - int64(len(r.events))
 }
 
+// Recorded returns the number of entries that were ever recorded, including those that were overwritten or deleted.
+func (r *Recorder) Recorded() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total
+}
+
 // Reset deletes all entries and annotations. Metadata, compile contexts and the stacks of allocated blocks are kept,
 // and so is the table of stacks.
 func (r *Recorder) Reset() {
