@@ -1,8 +1,9 @@
 // Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), says why a program ran out of
 // memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
 // (replay), searches for the settings that need the least (tune), checks that Ashlar's caching allocator does exactly
-// what PyTorch's did (verify), draws pictures (plot), and converts snapshots for other tools (export). It packs and plans memory (pack, plan),
-// lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
+// what PyTorch's did (verify), shows recordings as a page (view), draws pictures (plot), and converts snapshots for other
+// tools (export). It packs and plans memory (pack, plan), lists tensors in files (tensors), and lists, diagnoses and
+// measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -80,6 +81,7 @@ type commands struct {
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Tune       tuneCmd       `cmd:"" help:"Search the allocator settings with which traces need the least memory."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	View       viewCmd       `cmd:"" help:"Show traces, or a running Go program, as a page in the browser."`
 	Diff       diffCmd       `cmd:"" help:"Compare the memory of two runs: what grew and what is new, by line."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, browsers, DuckDB, Perfetto."`
 	Plot       plotCmd       `cmd:"" help:"Draw a picture of a trace: memory over time, addresses, or a comparison."`

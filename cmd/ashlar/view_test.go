@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/golden"
+)
+
+func TestViewHelp(t *testing.T) { golden.File(t, "testdata/help-view.txt", ok(t, "view", "--help")) }
+
+// The page is served until the program is told to end, at the address that is printed, and shows the traces.
+func TestViewServesThePage(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	var messages bytes.Buffer
+	ended := make(chan error, 1)
+	go func() {
+		c := viewCmd{Traces: []string{sample("streams"), "missing.pickle"}, NoOpen: true}
+		err := c.serve(ctx, &streams{out: newPage(w), err: &messages})
+		w.Close()
+		ended <- err
+	}()
+	url, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = strings.TrimSpace(url)
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("the address is %s", url)
+	}
+	var o struct {
+		Recordings []struct{ Name, State string }
+	}
+	for len(o.Recordings) < 2 || o.Recordings[0].State == "reading" || o.Recordings[1].State == "reading" {
+		answer, err := http.Get(url + "api/recordings")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = json.NewDecoder(answer.Body).Decode(&o)
+		answer.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Recordings[0].State != "ready" || o.Recordings[0].Name != "streams" || o.Recordings[1].State != "failed" {
+		t.Errorf("recordings: %+v", o.Recordings)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(messages.String(), "missing.pickle") {
+		t.Errorf("messages: %s", messages.String())
+	}
+}
+
+func TestViewExports(t *testing.T) {
+	dir := t.TempDir()
+	file, folder := filepath.Join(dir, "page.html"), filepath.Join(dir, "page")
+	ok(t, "view", "--export", file, sample("streams"))
+	ok(t, "view", "--export", folder, "--what-if", "caching", sample("streams"))
+	for _, name := range []string{file, filepath.Join(folder, "index.html"), filepath.Join(folder, "data.js")} {
+		if text, err := os.ReadFile(name); err != nil || len(text) == 0 {
+			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+	}
+	for _, args := range [][]string{
+		{"view"},
+		{"view", "--export", file, sample("streams")},
+		{"view", "--export", folder, sample("streams")},
+		{"view", "--attach", "http://127.0.0.1:1", sample("streams")},
+		{"view", "--what-if", "caching", sample("streams")},
+		{"view", "--attach", "http://127.0.0.1:1", "--export", file},
+	} {
+		if code := run(args, strings.NewReader(""), io.Discard, io.Discard); code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d", args, code, exitUsage)
+		}
+	}
+}
