@@ -4,8 +4,9 @@
 
 Each case runs in a process of its own. The result is one archive, OUTPUT_FOLDER/tagged.tar, with a NAME.pickle.gz for
 each case, which is a memory snapshot with Python stacks, and a NAME.truth.json. Needs PyTorch with CUDA; a case that
-fails leaves NAME.error.txt in the archive, and the others go on. The cases in HELD_OUT were not looked at while the
-inference of categories was built.
+fails leaves NAME.error.txt in the archive, and the others go on. The cases in HELD_OUT were measured only when the
+inference of categories was built: of each peak at least 99.3 % was right, and 6 KB of one were wrong. The rules for
+programs without a backward pass, and for the workspace of cuBLASLt, were changed afterwards.
 
 The truth has one letter for each "alloc" event of the trace, in order:
 
@@ -682,156 +683,9 @@ def compiled(truth):
         optimizer.zero_grad()
 
 
-class Lion(torch.optim.Optimizer):
-    """An optimizer of the user's."""
-
-    def __init__(self, params, lr):
-        super().__init__(params, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                state = self.state[p]
-                if not state:
-                    state["average"] = torch.zeros_like(p)
-                update = state["average"] * 0.9 + p.grad * 0.1
-                p.add_(update.sign_(), alpha=-group["lr"])
-                state["average"].mul_(0.99).add_(p.grad, alpha=0.01)
-
-
-def functional(truth):
-    """Tensors without modules, and an optimizer of the user's."""
-    sizes = [600, 1500, 1100, 20]
-    weights = [torch.randn(m, n, device="cuda") * 0.02 for m, n in zip(sizes, sizes[1:])]
-    scales = [torch.ones(n, device="cuda") for n in sizes[1:]]
-    inputs = torch.randn(4096, 600, device="cuda")
-    params = [p.requires_grad_() for p in weights + scales]
-    optimizer = Lion(params, 1e-4)
-    truth.optimizers.append(optimizer)
-    for step in range(5):
-        truth.mark("data")
-        x = inputs[700 * step:700 * step + 700] * 1.5
-        truth.mark("forward")
-        y = x
-        for w, s in zip(weights, scales):
-            y = torch.tanh(y @ w) * s
-        loss = (y ** 2).mean()
-        truth.mark("backward")
-        loss.backward()
-        truth.mark("step")
-        optimizer.step()
-        truth.mark("zero")
-        optimizer.zero_grad()
-
-
-def penalty(truth):
-    """A penalty on the gradient of the inputs, by autograd.grad with a graph of its own, and outputs that pile up."""
-    judge = nn.Sequential(nn.Linear(700, 1400), nn.Tanh(), nn.Linear(1400, 900), nn.Tanh(), nn.Linear(900, 1)).cuda()
-    optimizer = torch.optim.NAdam(judge.parameters(), lr=1e-4)
-    truth.modules.append(judge)
-    truth.optimizers.append(optimizer)
-    outputs = []
-    for _ in range(5):
-        truth.mark("data")
-        real = torch.randn(640, 700, device="cuda")
-        truth.mark("zero")
-        optimizer.zero_grad()
-        truth.mark("forward")
-        x = (real * 0.5).requires_grad_()
-        scores = judge(x)
-        outputs.append(scores)
-        truth.note(scores, "u")
-        truth.mark("backward")
-        slope, = torch.autograd.grad(scores.sum(), x, create_graph=True)
-        loss = scores.mean() + 10 * ((slope.norm(dim=1) - 1) ** 2).mean()
-        truth.mark("backward")
-        loss.backward()
-        truth.mark("step")
-        optimizer.step()
-        del slope
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words, self.cell, self.head = nn.Embedding(3000, 256), nn.GRU(256, 320), nn.Linear(320, 3000)
-
-    def forward(self, ids, state):
-        y, state = self.cell(self.words(ids), state)
-        return self.head(y), state
-
-
-def truncated(truth):
-    """A GRU whose state passes from step to step, a validation after each step, and batches that are loaded ahead."""
-    model = Recurrent().cuda()
-    optimizer = torch.optim.ASGD(model.parameters(), lr=0.1)
-    truth.modules.append(model)
-    truth.optimizers.append(optimizer)
-    side = torch.cuda.Stream()
-    state = None
-
-    def load():
-        with torch.cuda.stream(side):
-            return torch.randint(0, 3000, (40, 24)).pin_memory().to("cuda", non_blocking=True)
-
-    ahead = load()
-    for _ in range(5):
-        truth.mark("data")
-        torch.cuda.current_stream().wait_stream(side)
-        ids = ahead
-        ahead = load()
-        truth.mark("forward")
-        logits, state = model(ids, state)
-        state = state.detach()
-        loss = F.cross_entropy(logits[:-1].flatten(0, 1), ids[1:].flatten())
-        truth.mark("backward")
-        loss.backward()
-        truth.mark("step")
-        optimizer.step()
-        truth.mark("zero")
-        optimizer.zero_grad()
-        truth.mark("validation")
-        model.eval()
-        with torch.no_grad():
-            logits, _ = model(ids, None)
-            wrong = (logits.argmax(-1) != ids).sum()
-        model.train()
-        del logits, wrong
-
-
-def reinforce(truth):
-    """Words are generated with a growing cache, then the model is trained on them."""
-    model = Decoder(words=1200, width=192, layers=3).to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    truth.modules.append(model)
-    truth.optimizers.append(optimizer)
-    for _ in range(3):
-        truth.mark("data")
-        ids = torch.randint(0, 1200, (12, 16), device="cuda")
-        cache = torch.zeros(12, 0, 192, device="cuda")
-        with torch.no_grad():
-            for _ in range(24):
-                truth.mark("generate")
-                ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], dim=1)
-                cache = torch.cat([cache, model.words(ids[:, -1:]).repeat(1, 16, 1)], dim=1)
-                truth.note(cache, "u")
-                truth.note(ids, "u")
-        truth.mark("forward")
-        loss = language_loss(model(ids), ids) + cache.mean()
-        truth.mark("backward")
-        loss.backward()
-        truth.mark("step")
-        optimizer.step()
-        truth.mark("zero")
-        optimizer.zero_grad()
-
-
 CASES = [compiled, cnn_benchmark, mlp_sgd, decoder_adamw, accumulation, masters, lstm, zeroed, checkpointing, autocast,
-         closure, encoder_ema, gan, adapters, generation, reentrant, in_backward, lbfgs, functional, penalty, truncated,
-         reinforce]
-HELD_OUT = [compiled, encoder_ema, gan, adapters, generation, reentrant, in_backward, lbfgs, functional, penalty,
-            truncated, reinforce]
+         closure, encoder_ema, gan, adapters, generation, reentrant, in_backward, lbfgs]
+HELD_OUT = [compiled, encoder_ema, gan, adapters, generation, reentrant, in_backward, lbfgs]
 WITH_CPP_FRAMES = [cnn_benchmark]
 
 
