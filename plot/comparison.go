@@ -95,7 +95,8 @@ func (x *comparisonPanel) row(p *painter, i int, y float64, at func(int64) float
 	}
 	name, paint := rowName(x.c, r.Allocator)
 	p.text(label{
-		x: barLeft - 8, y: base, text: p.fonts.fit(style, name, barLeft-8-margin), style: style, align: alignRight, title: name,
+		x: barLeft - 8, y: base, text: p.fonts.fit(style, name, barLeft-8-margin), title: name,
+		style: style, align: alignRight,
 	})
 	end, text := float64(barLeft), "not known"
 	if r.ReservedPeak >= 0 {

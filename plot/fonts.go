@@ -53,8 +53,8 @@ func (f *fonts) width(s textStyle, text string) float64 {
 	return float64(f.drawer(s).MeasureString(text)) / 64 * otherFonts
 }
 
-// fit cuts text so that it is at most as wide as width. A stack is known by its beginning, which is cut last, and a path
-// by its ends.
+// fit cuts text so that it is at most as wide as width. A stack is known by its beginning, which is cut last, and a
+// path by its ends.
 func (f *fonts) fit(s textStyle, text string, width float64) string {
 	if f.width(s, text) <= width {
 		return text

@@ -102,8 +102,8 @@ func (g *grid) decide(sums []float64) uint8 {
 	return 0
 }
 
-// rects returns the rectangles of each kind, with the upper left corner of the grid at x and y. Equal neighbors in a row
-// are one, and so are equal ones in consecutive rows.
+// rects returns the rectangles of each kind, with the upper left corner of the grid at x and y. Equal neighbors in a
+// row are one, and so are equal ones in consecutive rows.
 func (g *grid) rects(x, y float64) [][]rect {
 	all := make([][]rect, g.free+1)
 	type run struct {

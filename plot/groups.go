@@ -115,8 +115,8 @@ func (g *group) accumulate() {
 	g.bytes = g.bytes[:len(g.bytes)-1]
 }
 
-// order puts the groups that change the least at the bottom, so that those above them are not moved up and down, and the
-// others at the top.
+// order puts the groups that change the least at the bottom, so that those above them are not moved up and down, and
+// the others at the top.
 func (g *groups) order(of func(*holders.Block) int) {
 	change := make([]int64, len(g.all))
 	order := make([]int, len(g.all))

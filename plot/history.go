@@ -53,8 +53,8 @@ func newHistory(h *holders.History, o Options, n int) (*history, error) {
 	return x, nil
 }
 
-// boundary returns the event of a moment, or a default for an empty name. A step begins and ends the picture with its own
-// first and last event.
+// boundary returns the event of a moment, or a default for an empty name. A step begins and ends the picture with
+// its own first and last event.
 func boundary(h *holders.History, name string, usual int, of func(holders.Step) int) (int, error) {
 	if name == "" {
 		return usual, nil
@@ -127,7 +127,8 @@ func (x *history) markMoment(p *painter, y, bottom float64) {
 	}
 }
 
-// frame draws the scale of time, the steps above the chart, the failed requests and the gaps. Y is the top of the panel.
+// frame draws the scale of time, the steps above the chart, the failed requests and the gaps. Y is the top of the
+// panel.
 func (x *history) frame(p *painter, y float64) {
 	p.axis(x.columns, y+chartBottom)
 	x.steps(p, y+stepsTop)

@@ -181,7 +181,12 @@ func TestPartsOfRecordings(t *testing.T) {
 		t.Errorf("the peak is %d, want %d", x.groups.moment.Bytes, best)
 	}
 	for _, o := range []Options{
-		{At: "oom"}, {From: "step:99"}, {To: "1h"}, {From: "5s", To: "4s"}, {At: "5s", To: "4s"}, {From: "event:7", To: "event:7"},
+		{At: "oom"},
+		{From: "step:99"},
+		{To: "1h"},
+		{From: "5s", To: "4s"},
+		{At: "5s", To: "4s"},
+		{From: "event:7", To: "event:7"},
 	} {
 		for _, draw := range []func(*holders.History, Options) (Panel, error){Memory, Addresses} {
 			if _, err := draw(h, o); err == nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/ashlar-go/ashlar/holders"
 )
 
-// Memory returns a chart of the requested and the reserved memory over time, whose bands are groups of blocks. Beside it
-// are the groups at one moment, which add up to the requested memory. Steps, failed requests and gaps are marked. The
-// error is that of holders.History.Moment for the moments in o.
+// Memory returns a chart of the requested and the reserved memory over time, whose bands are groups of blocks.
+// Beside it are the groups at one moment, which add up to the requested memory. Steps, failed requests and gaps are
+// marked. The error is that of holders.History.Moment for the moments in o.
 func Memory(h *holders.History, o Options) (Panel, error) {
 	x, err := newHistory(h, o, chartWidth)
 	if err != nil {

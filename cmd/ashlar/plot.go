@@ -34,16 +34,17 @@ type plotCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*plotCmd) Help() string {
-	return `Draws a picture that needs no browser, for a report, a chat or a paper. Several traces, and several devices of one, are
-drawn one below the other, with one scale and one color for each name.
+	return `Draws a picture that needs no browser, for a report, a chat or a paper. Several traces, and several devices of one,
+are drawn one below the other, with one scale and one color for each name.
 
-    memory      requested memory over time, in bands by the line that requested it, below the line of reserved memory. Beside
-                it are the holders of the memory at one moment, the peak if --at is missing; they add up. Steps, requests that
-                failed (red) and times without recording are marked
+    memory      requested memory over time, in bands by the line that requested it, below the line of reserved
+                memory. Beside it are the holders of the memory at one moment, the peak if --at is missing; they add up.
+                Steps, requests that failed (red) and times without recording are marked
     addresses   the addresses over time: where the blocks lay, and the free memory between them
     compare     the memory that other settings and allocators would reserve, as in the table of ashlar replay
 
-Without stacks, blocks are grouped by category, and without categories by stream. --from step:3 --to step:5 shows whole steps.
+Without stacks, blocks are grouped by category, and without categories by stream. --from step:3 --to step:5 shows
+whole steps.
 
 ` + momentHelp + `
 
