@@ -40,7 +40,7 @@ func (s *Server) Attach(ctx context.Context, address string) error {
 	}
 	a := &attachment{s: s, base: base, client: &http.Client{Timeout: attachTimeout}, shown: map[string]*attached{}}
 	if err := a.refresh(ctx); err != nil {
-		return fmt.Errorf("view: attaching to %s: %w; the program must import view/live and serve HTTP", address, err)
+		return fmt.Errorf("view: attaching to %s: %w; the program must serve package view/live or, in Python, call ashlar.serve()", address, err)
 	}
 	ticker := time.NewTicker(attachEvery)
 	defer ticker.Stop()

@@ -81,7 +81,7 @@ type commands struct {
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Tune       tuneCmd       `cmd:"" help:"Search the allocator settings with which traces need the least memory."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
-	View       viewCmd       `cmd:"" help:"Show traces, or a running Go program, as a page in the browser."`
+	View       viewCmd       `cmd:"" help:"Show traces, or a running program, as a page in the browser."`
 	Diff       diffCmd       `cmd:"" help:"Compare the memory of two runs: what grew and what is new, by line."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, browsers, DuckDB, Perfetto."`
 	Plot       plotCmd       `cmd:"" help:"Draw a picture of a trace: memory over time, addresses, or a comparison."`

@@ -24,7 +24,7 @@ type viewCmd struct {
 	Traces []string `arg:"" optional:"" name:"trace" help:"Memory snapshots of PyTorch or Ashlar; several are compared, or shown as the ranks of one job."`
 	Port   uint16   `placeholder:"PORT" help:"The port to listen on (default: any that is free)."`
 	NoOpen bool     `name:"no-open" help:"Do not open a browser; only print the address."`
-	Attach string   `placeholder:"URL" help:"Show a running Go program that imports view/live, by its address."`
+	Attach string   `placeholder:"URL" help:"Show a running program, by its address."`
 	Export string   `placeholder:"FILE" help:"Write the page instead, with the traces in it: as one file if the name ends in .html, else as a folder; - is standard output."`
 	WhatIf []string `name:"what-if" placeholder:"SPEC" sep:"none" help:"With --export: compare this allocator, as in \"ashlar replay\". May be repeated."`
 	Force  bool     `help:"Replace FILE if it exists, or write into a folder that is not empty."`
@@ -43,9 +43,9 @@ With --export, the page is written as one HTML file (up to 64 MiB) or as a folde
 defect. It opens without this program. It has up to 6 levels of zoom, as many as there is room for; replays are in it only with
 --what-if.
 
-With --attach, the page follows a running Go program:
-
-    import _ "github.com/ashlar-go/ashlar/view/live"   // serves under /debug/ashlar/ of http.DefaultServeMux
+With --attach, the page follows a running program. A Go program registers its allocators with package view/live, which serves
+under /debug/ashlar/ of http.DefaultServeMux. A PyTorch program calls ashlar.serve() of Ashlar's Python package, which returns the
+address.
 
 Examples:
 

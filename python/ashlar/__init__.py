@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .diagnosis import doctor
     from .errors import AshlarError, SettingsError, UnsupportedError
+    from .live import serve
     from .version import __version__
 
 _MODULES = {
@@ -36,6 +37,7 @@ _MODULES = {
     ),
     "diagnosis": ("doctor",),
     "errors": ("AshlarError", "SettingsError", "UnsupportedError"),
+    "live": ("serve",),
     "version": ("__version__",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
