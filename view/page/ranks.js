@@ -65,7 +65,7 @@ export class RanksView {
   // chart draws one recording, its events as percents so that ranks with other numbers of events line up.
   async chart(r, card, viewport, shared, signal) {
     const id = encodeURIComponent(r.id)
-    const query = exported() ? 'tile=0.0' : `axis=event&from=-1&to=${r.events}&width=600&height=8&max=5000`
+    const query = exported() ? 'tile=0.0' : `axis=event&from=-1&to=${r.events}&width=600&height=8`
     const d = await load(`api/r/${id}/memory?${query}`, { signal })
     if (this.closed || signal.aborted) return
     const n = d.header.columns
