@@ -57,6 +57,9 @@ func (x *comparisonPanel) note() []string {
 	if x.searched() {
 		notes = append(notes, "Completes within: the smallest limit under which no request fails.")
 	}
+	if x.c.Best >= 0 {
+		notes = append(notes, "Bold: the row that needs the least.")
+	}
 	if x.c.Limit > 0 {
 		notes = append(notes, "Red line: limit of the reserved memory.")
 	}
