@@ -1,5 +1,5 @@
-// Package browsertest tests the page of package view in a real browser, a headless Chromium that chromedp drives. It is a
-// module of its own, so that the main one does not depend on chromedp:
+// Package browsertest tests the page of package view in a real browser, a headless Chromium that chromedp drives. It
+// is a module of its own, so that the main one does not depend on chromedp:
 //
 //	cd view/browsertest && go test .
 //

@@ -27,7 +27,8 @@ const (
 //	8     a failure of 64      13          4 8 1
 //	9     loss, 1              14          4 8 1 1
 //
-// The first segment then has weights, a hole of 2 MiB, forward, loss, and 8 MiB that are free. Texts are those of name.
+// The first segment then has weights, a hole of 2 MiB, forward, loss, and 8 MiB that are free. Texts are those of
+// name.
 func handmade(name func(string) string) *snapshot.Snapshot {
 	stacks := &trace.Stacks{Frames: []trace.Frame{
 		{Name: name("load"), Filename: "/home/u/" + name("train.py"), Line: 10},
@@ -72,15 +73,18 @@ func handmade(name func(string) string) *snapshot.Snapshot {
 		Traces: []*trace.Trace{t}, Stacks: stacks,
 		Segments: []snapshot.Segment{
 			{
-				Ptr: first, TotalSize: 16 * mib, AllocatedSize: 6 * mib, ActiveSize: 6 * mib, RequestedSize: 6 * mib, Large: true,
+				Ptr: first, TotalSize: 16 * mib, AllocatedSize: 6 * mib, ActiveSize: 6 * mib,
+				RequestedSize: 6 * mib, Large: true,
 				Blocks: []snapshot.Block{
 					block(first, 4*mib, mem.ActiveAllocated, stack[0]), block(first+4*mib, 2*mib, mem.Inactive, 0),
-					block(first+6*mib, 1*mib, mem.ActiveAllocated, stack[1]), block(first+7*mib, 1*mib, mem.ActiveAllocated, stack[3]),
+					block(first+6*mib, 1*mib, mem.ActiveAllocated, stack[1]),
+					block(first+7*mib, 1*mib, mem.ActiveAllocated, stack[3]),
 					block(first+8*mib, 8*mib, mem.Inactive, 0),
 				},
 			},
 			{
-				Ptr: second, TotalSize: 16 * mib, AllocatedSize: 8 * mib, ActiveSize: 8 * mib, RequestedSize: 8 * mib, Large: true,
+				Ptr: second, TotalSize: 16 * mib, AllocatedSize: 8 * mib, ActiveSize: 8 * mib,
+				RequestedSize: 8 * mib, Large: true,
 				Stream: 7, Blocks: []snapshot.Block{
 					block(second, 8*mib, mem.ActiveAllocated, stack[2]), block(second+8*mib, 8*mib, mem.Inactive, 0),
 				},

@@ -34,7 +34,7 @@ func TestHostileTexts(t *testing.T) {
 		b.shot(view)
 	}
 	b.goTo("view", "holders", "by", "<script>globalThis.broken=1</script>", "recording", evil, "q", evil)
-	b.do(chromedp.SetValue(chromedp.CSS("#search input"), evil), chromedp.Focus(chromedp.CSS("#search input")), chromedp.KeyEvent("\r"))
+	b.search(evil)
 	b.wait(`document.getElementById('answers').open`)
 	if n := eval[int](b, `document.querySelectorAll('img, body script').length + (globalThis.broken ? 1 : 0)`); n != 0 {
 		t.Errorf("%d elements or scripts of the recording are in the page", n)
@@ -72,7 +72,8 @@ func TestAccessibility(t *testing.T) {
 		for _, theme := range []string{"light", "dark"} {
 			b.goTo("view", view)
 			b.wait(ready[view])
-			eval[bool](b, fmt.Sprintf(`(document.documentElement.dataset.theme === %q || ashlarView.toggleTheme(), true)`, theme))
+			eval[bool](b, fmt.Sprintf(
+				`(document.documentElement.dataset.theme === %q || ashlarView.toggleTheme(), true)`, theme))
 			if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](string(axe))); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +81,8 @@ func TestAccessibility(t *testing.T) {
 				ID, Impact, Help string
 				Nodes            []struct{ HTML, FailureSummary string }
 			}
-			text := eval[string](b, `axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })
+			text := eval[string](b, `axe.run(document,
+				{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })
 				.then((r) => JSON.stringify(r.violations))`)
 			var faults []fault
 			if err := json.Unmarshal([]byte(text), &faults); err != nil {
@@ -92,7 +94,8 @@ func TestAccessibility(t *testing.T) {
 					if f.Impact == "serious" || f.Impact == "critical" {
 						report = t.Errorf
 					}
-					report("%s, %s: %s (%s): %s: %.300s\n%s", view, theme, f.ID, f.Impact, f.Help, n.HTML, n.FailureSummary)
+					report("%s, %s: %s (%s): %s: %.300s\n%s",
+						view, theme, f.ID, f.Impact, f.Help, n.HTML, n.FailureSummary)
 				}
 			}
 		}

@@ -134,7 +134,8 @@ func serveMemoryViz(b *testing.B, file []byte) string {
 			_, _ = io.WriteString(w, text)
 		})
 	}
-	serve("/{$}", "text/html", `<!doctype html><body><script src="d3.min.js"></script><script type="module" src="viz.js"></script>`)
+	serve("/{$}", "text/html",
+		`<!doctype html><body><script src="d3.min.js"></script><script type="module" src="viz.js"></script>`)
 	serve("/viz.js", "text/javascript", "const { axisLeft, scaleLinear, zoom, zoomIdentity, brushX } = globalThis.d3\n"+
 		strings.Replace(local, "'use strict';", "", 1))
 	serve("/recording", "application/octet-stream", string(file))
@@ -146,8 +147,8 @@ func serveMemoryViz(b *testing.B, file []byte) string {
 	return s.URL + "/"
 }
 
-// BenchmarkPan measures the time of frames while a picture of many rectangles moves, and of the frame that draws all of
-// them when it is still.
+// BenchmarkPan measures the time of frames while a picture of many rectangles moves, and of the frame that draws all
+// of them when it is still.
 func BenchmarkPan(b *testing.B) {
 	s := parsed(b, generated(b, 3_000_000))
 	p := openBlank(b, serve(b, []string{"generated"}, s))
@@ -172,6 +173,7 @@ func BenchmarkPan(b *testing.B) {
 	b.ReportMetric(all[len(all)*95/100], "p95-ms")
 	b.ReportMetric(all[len(all)-1], "max-ms")
 	b.ReportMetric(eval[float64](p, `ashlarView.current.bands.count`), "rectangles")
-	b.ReportMetric(eval[float64](p, `Math.min(ashlarView.current.plot.limit, ashlarView.current.bands.count)`), "moving")
+	b.ReportMetric(eval[float64](p, `Math.min(ashlarView.current.plot.limit, ashlarView.current.bands.count)`),
+		"moving")
 	b.ReportMetric(0, "ns/op")
 }

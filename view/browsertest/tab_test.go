@@ -18,13 +18,14 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience limits how long a test waits for the page. It only matters when a test fails.
 const patience = 2 * time.Minute
 
-// A tab is a tab of the browser with the page. At the end of its test it fails the test if the page wrote an error or a
-// warning to the console, or asked for anything from another server.
+// A tab is a tab of the browser with the page. At the end of its test it fails the test if the page wrote an error or
+// a warning to the console, or asked for anything from another server.
 type tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -145,10 +146,18 @@ func eval[T any](b *tab, expression string) T {
 // wait waits until an expression of the page is true.
 func (b *tab) wait(expression string) {
 	b.t.Helper()
-	const everyFrame = `new Promise((done, fail) => { const t = performance.now(); const f = () => { let v
-		try { v = (%s) } catch { v = false }
-		if (v) done(true); else if (performance.now() - t > 20000) fail(new Error('waited in vain')); else setTimeout(f, 20) }; f() })`
-	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](fmt.Sprintf(everyFrame, expression), chromedp.EvalAwaitPromise)); err != nil {
+	const often = `new Promise((done, fail) => {
+		const end = performance.now() + 20000
+		const ask = () => {
+			let v = false
+			try { v = (%s) } catch {}
+			if (v) done(true)
+			else if (performance.now() > end) fail(new Error('waited in vain'))
+			else setTimeout(ask, 20)
+		}
+		ask() })`
+	action := chromedp.Evaluate[bool](fmt.Sprintf(often, expression), chromedp.EvalAwaitPromise)
+	if _, err := chromedp.Run(b.ctx, action); err != nil {
 		b.t.Fatalf("wait for %s: %v\nthe console has %q\nthe page has %.2000s", expression, err, b.console,
 			eval[string](b, "document.body.innerText"))
 	}
@@ -160,6 +169,22 @@ func (b *tab) still() {
 	b.wait(`!ashlarView.current.plot.moving && !ashlarView.current.plot.frame && !ashlarView.current.waiting &&
 		ashlarView.current.shownPath === ashlarView.current.path()`)
 	eval[bool](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
+}
+
+// press clicks the first button that a selector finds and whose text or title contains a text.
+func (b *tab) press(selector, text string) {
+	b.t.Helper()
+	button := fmt.Sprintf(`[...document.querySelectorAll(%s)].find((e) => (e.textContent + e.title).includes(%s))`,
+		quote(selector), quote(text))
+	b.wait(button)
+	eval[bool](b, "("+button+".click(), true)")
+}
+
+// search asks the page's search for a text.
+func (b *tab) search(text string) {
+	b.t.Helper()
+	field := chromedp.CSS("#search input")
+	b.do(chromedp.SetValue(field, text), chromedp.Focus(field), chromedp.KeyEvent(kb.Enter))
 }
 
 // text returns the text of the first element that a selector finds.

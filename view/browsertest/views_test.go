@@ -27,7 +27,8 @@ func (b *tab) swatches() map[string][3]int {
 	b.t.Helper()
 	b.wait(`document.querySelector('#details .legend .swatch')`)
 	out := map[string][3]int{}
-	for label, text := range eval[map[string]string](b, `Object.fromEntries([...document.querySelectorAll('#details .legend li')]
+	for label, text := range eval[map[string]string](b, `Object.fromEntries(
+		[...document.querySelectorAll('#details .legend li')]
 		.filter((e) => e.querySelector('.swatch')).map((e) => [(e.querySelector('.label') ?? e).textContent,
 		getComputedStyle(e.querySelector('.swatch')).backgroundColor]))`) {
 		var c [3]int
@@ -46,14 +47,15 @@ func (b *tab) checkPixel(p image.Image, x, y float64, what string, want [3]int, 
 	b.t.Helper()
 	at := b.at(x, y)
 	if c := p.At(int(at.X), int(at.Y)); !near(c, want, tolerance) {
-		b.t.Errorf("event %.2f, %.2f MiB (pixel %.0f, %.0f) has the colour %v, want %v, that of %s", x, y/mib, at.X, at.Y, c, want, what)
+		b.t.Errorf("event %.2f, %.2f MiB (pixel %.0f, %.0f) has the colour %v, want %v, that of %s",
+			x, y/mib, at.X, at.Y, c, want, what)
 	}
 }
 
 var white = [3]int{255, 255, 255}
 
-// Bands have the colours of their groups in the legend, stand on each other in the order of allocation, and fall when one
-// below is freed.
+// Bands have the colours of their groups in the legend, stand on each other in the order of allocation, and fall when
+// one below is freed.
 func TestMemoryDrawsBands(t *testing.T) {
 	b := open(t, serve(t, []string{"made"}, handmade(plain)), "colour", "line", "event", "5")
 	b.still()
@@ -96,8 +98,8 @@ func TestHoveredSizesAddUp(t *testing.T) {
 	for _, y := range []float64{1, 5, 9, 14.5} {
 		at := b.at(5.5, y*mib)
 		b.do(chromedp.MouseEvent("mouseMoved", at.X, at.Y))
-		b.wait(fmt.Sprintf(`Math.abs(ashlarView.current.hover.event?.clientY - %g) < 1 && !ashlarView.current.hover.frame &&
-			!document.querySelector('[data-tip=memory]').hidden`, at.Y))
+		b.wait(fmt.Sprintf(`Math.abs(ashlarView.current.hover.event?.clientY - %g) < 1 &&
+			!ashlarView.current.hover.frame && !document.querySelector('[data-tip=memory]').hidden`, at.Y))
 		size, err := strconv.ParseFloat(strings.TrimSuffix(b.text("[data-tip=memory] strong"), "MiB"), 64)
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +114,8 @@ func TestHoveredSizesAddUp(t *testing.T) {
 	}
 }
 
-// On recordings of PyTorch, the highest column and the tables of holders have the requested peak of a replay, to the byte.
+// On recordings of PyTorch, the highest column and the tables of holders have the requested peak of a replay, to the
+// byte.
 func TestSumsAreThoseOfReplay(t *testing.T) {
 	for _, name := range []string{"gpt2.oom", "unet.stacks", "streams"} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +139,8 @@ func TestSumsAreThoseOfReplay(t *testing.T) {
 			}
 			b.goTo("view", "holders", "by", "line")
 			b.wait(`document.querySelector('tr[data-bytes]')`)
-			got := eval[float64](b, `[...document.querySelectorAll('tr[data-bytes]')].reduce((s, e) => s + Number(e.dataset.bytes), 0)`)
+			got := eval[float64](b, `[...document.querySelectorAll('tr[data-bytes]')]
+				.reduce((s, e) => s + Number(e.dataset.bytes), 0)`)
 			if got != want {
 				t.Errorf("the table of holders has %.0f bytes, want %.0f", got, want)
 			}
@@ -172,7 +176,13 @@ func TestAddressesDrawSegmentsAndHoles(t *testing.T) {
 		event, y float64
 		what     string
 	}{
-		{2, 0.6, "0x0"}, {2, 10.5, "free"}, {3, 4.4, "0x0"}, {4, 16.8, "0x7"}, {4, 30.5, "free"}, {7, 4.4, "free"}, {9, 7.3, "0x0"},
+		{2, 0.6, "0x0"},
+		{2, 10.5, "free"},
+		{3, 4.4, "0x0"},
+		{4, 16.8, "0x7"},
+		{4, 30.5, "free"},
+		{7, 4.4, "free"},
+		{9, 7.3, "0x0"},
 	} {
 		want := free
 		if c.what != "free" {
@@ -185,7 +195,10 @@ func TestAddressesDrawSegmentsAndHoles(t *testing.T) {
 	b.wait(`document.querySelector('[data-tip=addresses]').textContent.includes('held by')`)
 	b.shot("hole")
 	tip := b.text("[data-tip=addresses]")
-	for _, part := range []string{"Free: 2.00MiB of a segment of 16.0MiB", "held by 2 blocks, 5.00MiB", "4.00MiB train.py:10 load", "1.00MiB model.py:20 forward"} {
+	for _, part := range []string{
+		"Free: 2.00MiB of a segment of 16.0MiB", "held by 2 blocks, 5.00MiB",
+		"4.00MiB train.py:10 load", "1.00MiB model.py:20 forward",
+	} {
 		if !strings.Contains(tip, part) {
 			t.Errorf("the tip of the hole is %q, without %q", tip, part)
 		}
@@ -194,13 +207,16 @@ func TestAddressesDrawSegmentsAndHoles(t *testing.T) {
 
 // The state at a moment has each segment with its blocks; a click on a block shows its stack and lifetime.
 func TestStateShowsBlocks(t *testing.T) {
-	b := open(t, serve(t, []string{"made"}, handmade(plain)), "view", "state", "event", "7", "sort", "address", "colour", "stream")
+	b := open(t, serve(t, []string{"made"}, handmade(plain)),
+		"view", "state", "event", "7", "sort", "address", "colour", "stream")
 	b.wait(`document.querySelector('.segments').dataset.loaded === '7'`)
-	if s := b.text("#state-summary"); s != "2 segments, 3 blocks: 32.0MiB reserved, 13.0MiB requested, 19.0MiB free in segments" {
-		t.Errorf("the summary is %q", s)
+	const summary = "2 segments, 3 blocks: 32.0MiB reserved, 13.0MiB requested, 19.0MiB free in segments"
+	if s := b.text("#state-summary"); s != summary {
+		t.Errorf("the summary is %q, want %q", s, summary)
 	}
 	group := b.swatches()
-	box := eval[map[string]float64](b, `(() => { const r = document.querySelector('.segments canvas').getBoundingClientRect()
+	box := eval[map[string]float64](b, `(() => {
+		const r = document.querySelector('.segments canvas').getBoundingClientRect()
 		return { x: r.left + 210, y: r.top, width: r.width - 222 } })()`)
 	place := func(row int, part float64) (x, y float64) {
 		return box["x"] + part*box["width"], box["y"] + float64(row)*24 + 7
@@ -222,7 +238,10 @@ func TestStateShowsBlocks(t *testing.T) {
 	b.wait(`document.querySelector('#details ol.stack')`)
 	b.shot("block")
 	details := b.text("#details")
-	for _, part := range []string{"Block of 4.00MiB", "train.py:10 load", "train.py:99 main", "event 2", "never in the recording", "0x7f0000000000", "tag"} {
+	for _, part := range []string{
+		"Block of 4.00MiB", "train.py:10 load", "train.py:99 main", "event 2",
+		"never in the recording", "0x7f0000000000", "tag",
+	} {
 		if !strings.Contains(details, part) {
 			t.Errorf("the details are %q, without %q", details, part)
 		}
@@ -234,13 +253,14 @@ func TestHoldersFlameAndFilter(t *testing.T) {
 	b := open(t, serve(t, []string{"made"}, handmade(plain)), "view", "holders", "event", "5")
 	b.wait(`document.querySelectorAll('.flame .part').length > 3 && document.querySelector('tr[data-bytes]')`)
 	b.shot("flame")
-	width := `[...document.querySelectorAll('.flame .part')].find((e) => e.title.includes(%q))?.getBoundingClientRect().width`
+	width := `[...document.querySelectorAll('.flame .part')].find((e) => e.title.includes(%q))
+		?.getBoundingClientRect().width`
 	whole := eval[float64](b, fmt.Sprintf(width, "main"))
 	part := eval[float64](b, fmt.Sprintf(width, "side"))
 	if share := part / whole; share < 0.52 || share > 0.545 {
 		t.Errorf("side has %.3f of the width of main, want 8/15", share)
 	}
-	eval[bool](b, `([...document.querySelectorAll('.flame .part')].find((e) => e.title.includes('side')).click(), true)`)
+	b.press(".flame .part", "side")
 	if now := eval[float64](b, fmt.Sprintf(width, "side")); now < whole-3 {
 		t.Errorf("side is %.0f pixels wide after a click, want %.0f", now, whole)
 	}

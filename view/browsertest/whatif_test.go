@@ -2,13 +2,15 @@ package browsertest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/chromedp/chromedp"
 )
 
-// What-if shows the figures of replay.Compare, a chart of each allocator with one window and linked cursors, and the plan.
+// What-if shows the figures of replay.Compare, a chart of each allocator with one window and linked cursors, and the
+// plan.
 func TestWhatIf(t *testing.T) {
 	s := read(t, "resnet.stacks")
 	specs := []string{"caching", "caching:expandable_segments:True", "bfc"}
@@ -23,12 +25,16 @@ func TestWhatIf(t *testing.T) {
 	b := open(t, serve(t, []string{"resnet"}, s), "view", "whatif")
 	b.wait(`document.querySelector('.whatif-form')`)
 	b.shot("form")
-	eval[bool](b, fmt.Sprintf(`(() => { for (const c of document.querySelectorAll('fieldset input')) c.checked = %s.includes(c.value)
-		document.querySelector('.whatif-form button').click(); return true })()`, quote("caching caching:expandable_segments:True bfc")+".split(' ')"))
+	eval[bool](b, fmt.Sprintf(`(() => {
+		const specs = %s.split(' ')
+		for (const c of document.querySelectorAll('fieldset input')) c.checked = specs.includes(c.value)
+		return true })()`, quote(strings.Join(specs, " "))))
+	b.press(".whatif-form button", "Replay")
 	b.wait(`document.querySelectorAll('tr[data-spec]').length === 3`)
 	b.wait(`document.querySelector('.cards').dataset.charts === '3'`)
 	for i, row := range want.Rows {
-		cells := eval[[]string](b, fmt.Sprintf(`[...document.querySelector(%s).querySelectorAll('td')].map((e) => e.textContent)`,
+		cells := eval[[]string](b, fmt.Sprintf(
+			`[...document.querySelector(%s).querySelectorAll('td')].map((e) => e.textContent)`,
 			quote(fmt.Sprintf("tr[data-spec=%q]", specs[i]))))
 		format := func(n int64) string {
 			return eval[string](b, fmt.Sprintf(`import('ashlar/format.js').then((m) => m.bytes(%d))`, n))
@@ -65,7 +71,10 @@ func TestWhatIf(t *testing.T) {
 		let bad = 0
 		for (let c = 0; c < b.columns; c += 17) {
 			let top = 0
-			for (const i of b.at(c)) { if (d.y[i] < top - d.header.min_bytes) bad++; top = Math.max(top, d.y[i] + d.h[i]) }
+			for (const i of b.at(c)) {
+				if (d.y[i] < top - d.header.min_bytes) bad++
+				top = Math.max(top, d.y[i] + d.h[i])
+			}
 			if (top > d.header.height + d.header.min_bytes) bad++
 		}
 		return bad })()`)
@@ -98,7 +107,8 @@ func TestRanks(t *testing.T) {
 	b.wait(`document.querySelector('.cards').dataset.charts === '3'`)
 	b.shot("ranks")
 	for i := range names {
-		got := eval[[]int64](b, fmt.Sprintf(`[Math.max(...ashlarView.current.charts[%d].curves[0].y), ashlarView.store.recordings[%d].requested_peak.bytes]`, i, i))
+		got := eval[[]int64](b, fmt.Sprintf(`[Math.max(...ashlarView.current.charts[%d].curves[0].y),
+			ashlarView.store.recordings[%d].requested_peak.bytes]`, i, i))
 		if got[0] != got[1] {
 			t.Errorf("%s: the curve's highest point is %d, want %d", names[i], got[0], got[1])
 		}

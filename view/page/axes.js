@@ -35,8 +35,8 @@ export function axes(c, plot, axis) {
   c.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1)
 }
 
-// sizes returns the texts of the ticks of sizes. If the ticks differ by too little to tell, all but the first are relative
-// to it.
+// sizes returns the texts of the ticks of sizes. If the ticks differ by too little to tell, all but the first are
+// relative to it.
 function sizes(ys) {
   const texts = ys.map((y) => [y, bytes(y)])
   const same = texts.some(([, text], i) => i > 0 && text === texts[i - 1][1])
@@ -58,8 +58,8 @@ export function clipped(c, box, f) {
   c.restore()
 }
 
-// steps draws a line that has one value in each column: xs has one more item than values. Its dash tells it from others
-// in grey.
+// steps draws a line that has one value in each column: xs has one more item than values. Its dash tells it from
+// others in grey.
 export function steps(c, plot, xs, values, colour, dash = [], width = 1.2) {
   if (values.length === 0) return
   c.beginPath()
@@ -105,8 +105,8 @@ export function plate(c, text, x, y, align = 'left') {
   c.fillText(text, x, y)
 }
 
-// marks draws vertical lines at places of the axis: {x, text, kind}, kind "step", "oom", "peak" or "cursor". Texts that would
-// overlap an earlier one are left out, so the important marks come first.
+// marks draws vertical lines at places of the axis: {x, text, kind}, kind "step", "oom", "peak" or "cursor". Texts
+// that would overlap an earlier one are left out, so the important marks come first.
 export function marks(c, plot, list) {
   const { box } = plot
   const taken = []

@@ -3,8 +3,8 @@
 import { none, eventOf } from 'ashlar/data.js'
 import { pack, shade } from 'ashlar/palette.js'
 
-// A Bands is an answer for memory, addresses or the plan. Its rectangles are sorted by area, the largest first, after those
-// of segments: a picture of the first n of them shows as much as n can.
+// A Bands is an answer for memory, addresses or the plan. Its rectangles are sorted by area, the largest first, after
+// those of segments: a picture of the first n of them shows as much as n can.
 export class Bands {
   constructor(data) {
     this.data = data
@@ -43,7 +43,13 @@ export class Bands {
   geometry() {
     const d = this.data
     const n = this.count
-    const out = { count: n, x0: new Float32Array(n), x1: new Float32Array(n), y0: new Float32Array(n), y1: new Float32Array(n) }
+    const out = {
+      count: n,
+      x0: new Float32Array(n),
+      x1: new Float32Array(n),
+      y0: new Float32Array(n),
+      y1: new Float32Array(n),
+    }
     const s = this.segments
     for (let i = 0; i < s; i++) {
       out.x0[i] = d.sx0[i]
@@ -61,8 +67,8 @@ export class Bands {
     return out
   }
 
-  // colours returns the colour of each rectangle of geometry, from that of its group: of(i) is [red, green, blue]. Those
-  // that are partly free, and segments, are mixed with the colour free.
+  // colours returns the colour of each rectangle of geometry, from that of its group: of(i) is [red, green, blue].
+  // Those that are partly free, and segments, are mixed with the colour free.
   colours(of, free) {
     const out = new Uint32Array(this.count)
     const segment = pack(free)

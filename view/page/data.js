@@ -10,8 +10,8 @@ export function has(path) {
   return !exported() || path in globalThis.ashlarExport.responses
 }
 
-// load answers a request of the protocol: the parsed JSON, or {header, arrays...} of a container. Errors have the server's
-// sentence and its status.
+// load answers a request of the protocol: the parsed JSON, or {header, arrays...} of a container. Errors have the
+// server's sentence and its status.
 export async function load(path, { signal, post, remove } = {}) {
   if (exported()) return decode(carried(path))
   const options = { signal, cache: 'no-store', method: remove ? 'DELETE' : post ? 'POST' : 'GET' }
@@ -27,7 +27,8 @@ export async function load(path, { signal, post, remove } = {}) {
     throw Object.assign(new Error('The server does not answer. Is "ashlar view" still running?'), { status: 0 })
   }
   const body = await response.arrayBuffer()
-  if (!response.ok) throw Object.assign(new Error(sentence(body) || `status ${response.status}`), { status: response.status })
+  if (!response.ok)
+    throw Object.assign(new Error(sentence(body) || `status ${response.status}`), { status: response.status })
   const result = body.byteLength ? decode(body) : null
   if (response.status === 202) throw Object.assign(new Error('not ready'), { status: 202, done: result?.done })
   return result
@@ -48,14 +49,20 @@ function sentence(body) {
 }
 
 const types = {
-  u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array, u64: BigUint64Array,
+  u8: Uint8Array,
+  u16: Uint16Array,
+  u32: Uint32Array,
+  f32: Float32Array,
+  f64: Float64Array,
+  u64: BigUint64Array,
 }
 
 // decode reads a body: a container begins with "ASHV", anything else is JSON.
 function decode(buffer) {
   const head = new DataView(buffer)
   if (buffer.byteLength < 16 || head.getUint32(0) !== 0x41534856) return JSON.parse(new TextDecoder().decode(buffer))
-  if (head.getUint32(4, true) !== 1) throw new Error('The page and the server are of different versions: reload the page.')
+  if (head.getUint32(4, true) !== 1)
+    throw new Error('The page and the server are of different versions: reload the page.')
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 16, head.getUint32(8, true))))
   const result = { header }
   for (const [name, a] of Object.entries(header.arrays)) result[name] = new types[a.type](buffer, a.offset, a.length)
@@ -76,7 +83,7 @@ export function tileFor(events, levels, from, to) {
   for (let level = levels - 1; level > 0; level--) {
     const part = n / 2 ** level
     const k = Math.min(Math.max(Math.floor(((from + 1) / part) * 2), 0), 2 * (2 ** level - 1))
-    if (((k / 2) + 1) * part >= to + 1) return `${level}.${k}`
+    if ((k / 2 + 1) * part >= to + 1) return `${level}.${k}`
   }
   return '0.0'
 }

@@ -21,7 +21,9 @@ export class Details {
     this.abort?.abort()
     const abort = (this.abort = new AbortController())
     clearTimeout(this.waiting)
-    await new Promise((done) => { this.waiting = setTimeout(done, 60) })
+    await new Promise((done) => {
+      this.waiting = setTimeout(done, 60)
+    })
     if (abort.signal.aborted) return
     const parts = [
       [this.moment, this.updateMoment(abort.signal)],
@@ -45,24 +47,40 @@ export class Details {
     const oom = r.ooms.find((o) => o.event === event)
     const buttons = el('div', { class: 'bar' })
     for (const m of r.moments.slice(0, 8)) {
-      buttons.append(el('button', {
-        'aria-pressed': String(m.event === event), onclick: () => store.set({ event: m.event }, true),
-      }, m.name))
+      buttons.append(
+        el(
+          'button',
+          {
+            'aria-pressed': String(m.event === event),
+            onclick: () => store.set({ event: m.event }, true),
+          },
+          m.name,
+        ),
+      )
     }
-    this.moment.replaceChildren(el('h2', {}, title), facts([
-      ['event', `${count(here.event)} of ${count(r.events)}`],
-      ['time', r.times && here.time !== null ? time(here.time) : null],
-      ['requested', `${bytes(here.bytes)} in ${plural(here.blocks, 'block')}`],
-      ['failed request', oom && `${bytes(oom.size)} by ${oom.line || 'unknown code'}, ${bytes(oom.free)} free`],
-    ]), buttons)
+    this.moment.replaceChildren(
+      el('h2', {}, title),
+      facts([
+        ['event', `${count(here.event)} of ${count(r.events)}`],
+        ['time', r.times && here.time !== null ? time(here.time) : null],
+        ['requested', `${bytes(here.bytes)} in ${plural(here.blocks, 'block')}`],
+        ['failed request', oom && `${bytes(oom.size)} by ${oom.line || 'unknown code'}, ${bytes(oom.free)} free`],
+      ]),
+      buttons,
+    )
   }
 
   async updateBlock(signal) {
     const { store } = this
     const id = store.state.block
     if (id === undefined) {
-      this.block.replaceChildren(el('p', { class: 'summary' },
-        'Click a block to see its code and its lifetime. Wheel zooms, drag pans, ? lists the keys.'))
+      this.block.replaceChildren(
+        el(
+          'p',
+          { class: 'summary' },
+          'Click a block to see its code and its lifetime. Wheel zooms, drag pans, ? lists the keys.',
+        ),
+      )
       return
     }
     const b = await store.block(id, signal)
@@ -82,13 +100,20 @@ export class Details {
         ['size', `${count(b.size)} bytes`],
         ['stream', b.stream],
         ['pool', b.pool],
-        ['segment', b.segment && `${bytes(b.segment.size)} at ${b.segment.address}${b.segment.expandable ? ', expandable' : ''}`],
+        [
+          'segment',
+          b.segment && `${bytes(b.segment.size)} at ${b.segment.address}${b.segment.expandable ? ', expandable' : ''}`,
+        ],
       ]),
-      el('div', { class: 'bar' },
+      el(
+        'div',
+        { class: 'bar' },
         el('button', { onclick: () => this.zoom(id) }, 'Zoom to it'),
         el('button', { onclick: () => store.set({ event: Math.max(b.start, -1) }, true) }, 'Cursor to its start'),
-        el('button', { onclick: () => store.set({ block: undefined }, true) }, 'Deselect')),
-      stackOf(b.stack))
+        el('button', { onclick: () => store.set({ block: undefined }, true) }, 'Deselect'),
+      ),
+      stackOf(b.stack),
+    )
   }
 }
 
@@ -102,7 +127,12 @@ function stackOf(stack) {
   if (!stack || stack.length === 0) return el('p', { class: 'summary' }, 'No stack was recorded.')
   const own = stack.filter((f) => !f.folded)
   const shown = own.length ? own : stack
-  const list = (frames) => el('ol', { class: 'stack' }, frames.map((f) => el('li', {}, f.label)))
+  const list = (frames) =>
+    el(
+      'ol',
+      { class: 'stack' },
+      frames.map((f) => el('li', {}, f.label)),
+    )
   const out = el('div', {}, el('h3', {}, 'Stack, innermost first'), list(shown))
   if (shown.length < stack.length) {
     out.append(el('details', {}, el('summary', {}, `all ${stack.length} frames, with libraries`), list(stack)))

@@ -1,7 +1,7 @@
 // Making elements. Texts of a recording reach the page only as text nodes and attributes, never as HTML.
 
-// el makes an element with attributes and children. A child that is a string becomes text. An attribute whose name begins
-// with "on" is a listener; false and null leave an attribute out.
+// el makes an element with attributes and children. A child that is a string becomes text. An attribute whose name
+// begins with "on" is a listener; false and null leave an attribute out.
 export function el(name, attributes = {}, ...children) {
   const e = document.createElement(name)
   for (const [key, value] of Object.entries(attributes)) {
@@ -25,8 +25,11 @@ export function facts(pairs) {
 
 // choice makes a select element with a label: options are [value, text].
 export function choice(label, options, value, onchange) {
-  const select = el('select', { 'aria-label': label, onchange: () => onchange(select.value) },
-    options.map(([v, text]) => el('option', { value: v, selected: v === value }, text)))
+  const select = el(
+    'select',
+    { 'aria-label': label, onchange: () => onchange(select.value) },
+    options.map(([v, text]) => el('option', { value: v, selected: v === value }, text)),
+  )
   return el('label', {}, label + ' ', select)
 }
 

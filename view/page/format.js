@@ -25,7 +25,9 @@ export function signedBytes(n) {
 
 // count writes a whole number with separators: "1,234,567".
 export function count(n) {
-  return Math.round(n).toString().replace(/\B(?=(\d{3})+(?!\d))/g, ',')
+  return Math.round(n)
+    .toString()
+    .replace(/\B(?=(\d{3})+(?!\d))/g, ',')
 }
 
 // plural writes a number with its noun: "1 block", "2 blocks".
@@ -46,8 +48,8 @@ export function time(us) {
   return +us.toFixed(1) + 'µs'
 }
 
-// ticks returns about n round numbers between lo and hi: 1, 2 or 5 times a power of ten, or, if binary is set, powers of two
-// times such a step, so that sizes read as whole KiB, MiB and GiB.
+// ticks returns about n round numbers between lo and hi: 1, 2 or 5 times a power of ten, or, if binary is set, powers
+// of two times such a step, so that sizes read as whole KiB, MiB and GiB.
 export function ticks(lo, hi, n, binary) {
   if (!(hi > lo)) return [lo]
   let unit = 1

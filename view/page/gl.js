@@ -1,5 +1,5 @@
-// Rectangles, drawn by WebGL2 as indexed triangles, or by Canvas2D where a browser has no WebGL2. Instanced quads would be
-// ten times as slow with a software renderer.
+// Rectangles, drawn by WebGL2 as indexed triangles, or by Canvas2D where a browser has no WebGL2. Instanced quads
+// would be ten times as slow with a software renderer.
 
 const vertexShader = `#version 300 es
 in vec2 corner;
@@ -17,8 +17,8 @@ in vec4 colour;
 out vec4 fragment;
 void main() { fragment = colour; }`
 
-// A Rects draws a set of rectangles on a canvas. Coordinates are relative to an origin, which keeps 32-bit floats exact
-// enough at any zoom: a view that zooms in loads new rectangles with a new origin.
+// A Rects draws a set of rectangles on a canvas. Coordinates are relative to an origin, which keeps 32-bit floats
+// exact enough at any zoom: a view that zooms in loads new rectangles with a new origin.
 class GLRects {
   constructor(canvas, gl) {
     this.canvas = canvas
@@ -37,7 +37,10 @@ class GLRects {
   restore() {
     const gl = this.gl
     const program = gl.createProgram()
-    for (const [type, source] of [[gl.VERTEX_SHADER, vertexShader], [gl.FRAGMENT_SHADER, fragmentShader]]) {
+    for (const [type, source] of [
+      [gl.VERTEX_SHADER, vertexShader],
+      [gl.FRAGMENT_SHADER, fragmentShader],
+    ]) {
       const shader = gl.createShader(type)
       gl.shaderSource(shader, source)
       gl.compileShader(shader)
@@ -110,8 +113,8 @@ class GLRects {
     this.data.rgba = rgba
   }
 
-  // draw draws the first limit rectangles. The view is {x0, x1, y0, y1} in the units of the rectangles; box is the part of
-  // the canvas, in its pixels from the top left, that shows it.
+  // draw draws the first limit rectangles. The view is {x0, x1, y0, y1} in the units of the rectangles; box is the
+  // part of the canvas, in its pixels from the top left, that shows it.
   draw(view, box, background, limit = this.count) {
     const gl = this.gl
     gl.viewport(0, 0, this.canvas.width, this.canvas.height)
@@ -197,8 +200,8 @@ class CanvasRects {
   }
 }
 
-// makeRects returns the renderer of a canvas. Small pictures, of which a page may have more than a browser has contexts of
-// WebGL, are drawn by Canvas2D.
+// makeRects returns the renderer of a canvas. Small pictures, of which a page may have more than a browser has
+// contexts of WebGL, are drawn by Canvas2D.
 export function makeRects(canvas, small) {
   if (!small && new URLSearchParams(location.search).get('renderer') !== '2d') {
     const gl = canvas.getContext('webgl2', { antialias: false, alpha: false, depth: false, stencil: false })

@@ -7,8 +7,16 @@ import { colourOfGroup } from 'ashlar/groups.js'
 import { css, groupColour, textOn } from 'ashlar/palette.js'
 import { momentBar } from 'ashlar/moments.js'
 
-const keys = [['line', 'line'], ['function', 'function'], ['module', 'module'], ['stack', 'stack'], ['category', 'category'],
-  ['stream', 'stream'], ['pool', 'pool'], ['tag', 'tag']]
+const keys = [
+  ['line', 'line'],
+  ['function', 'function'],
+  ['module', 'module'],
+  ['stack', 'stack'],
+  ['category', 'category'],
+  ['stream', 'stream'],
+  ['pool', 'pool'],
+  ['tag', 'tag'],
+]
 
 // mostFlames is how many parts of a flame graph are drawn; parts below a thousandth of the width are left out anyway.
 const mostFlames = 1500
@@ -19,13 +27,27 @@ export class HoldersView {
     this.store = store
     this.app = app
     this.bar = el('div', { class: 'bar' })
-    this.flame = el('div', { class: 'flame', role: 'group', 'aria-label': 'Flame graph of stacks, outermost code at the top' })
+    this.flame = el('div', {
+      class: 'flame',
+      role: 'group',
+      'aria-label': 'Flame graph of stacks, outermost code at the top',
+    })
     this.filter = el('input', {
-      type: 'search', 'aria-label': 'Filter the table', placeholder: 'filter the table', oninput: () => this.table(),
+      type: 'search',
+      'aria-label': 'Filter the table',
+      placeholder: 'filter the table',
+      oninput: () => this.table(),
     })
     this.list = el('div')
-    this.element = el('div', { class: 'scroll' },
-      el('h2', {}, 'Flame graph'), this.flame, el('h2', {}, 'Table'), this.filter, this.list)
+    this.element = el(
+      'div',
+      { class: 'scroll' },
+      el('h2', {}, 'Flame graph'),
+      this.flame,
+      el('h2', {}, 'Table'),
+      this.filter,
+      this.list,
+    )
     parent.append(this.bar, this.element)
     this.load()
   }
@@ -48,14 +70,22 @@ export class HoldersView {
     const abort = (this.abort = new AbortController())
     const by = store.state.by ?? 'line'
     const event = store.listed
-    this.bar.replaceChildren(momentBar(store),
-      choice('Group by', keys.filter(([k]) => has(store.path('holders', { event, by: k }))), by,
-        (v) => store.set({ by: v }, true)))
+    this.bar.replaceChildren(
+      momentBar(store),
+      choice(
+        'Group by',
+        keys.filter(([k]) => has(store.path('holders', { event, by: k }))),
+        by,
+        (v) => store.set({ by: v }, true),
+      ),
+    )
     try {
       const options = { signal: abort.signal }
       const [lines, holders, flame] = await Promise.all([
-        store.lines(), load(store.path('holders', { event, by }, true), options),
-        load(store.path('flame', { event }, true), options)])
+        store.lines(),
+        load(store.path('holders', { event, by }, true), options),
+        load(store.path('flame', { event }, true), options),
+      ])
       if (abort.signal.aborted) return
       this.lines = lines
       this.holders = holders
@@ -76,7 +106,9 @@ export class HoldersView {
       return
     }
     const rows = 20
-    above.forEach((node, i) => this.flameButton(node, 0, 1, i * rows, root, () => this.drawFlame(node, above.slice(0, i))))
+    above.forEach((node, i) =>
+      this.flameButton(node, 0, 1, i * rows, root, () => this.drawFlame(node, above.slice(0, i))),
+    )
     let drawn = 0
     let deepest = above.length
     const place = (node, left, depth) => {
@@ -84,7 +116,9 @@ export class HoldersView {
       if (width < 0.001 || drawn++ > mostFlames) return
       deepest = Math.max(deepest, depth)
       const parents = node === root ? above : [...above, root]
-      this.flameButton(node, left, width, depth * rows, root, () => this.drawFlame(node, node === root ? above : parents))
+      this.flameButton(node, left, width, depth * rows, root, () =>
+        this.drawFlame(node, node === root ? above : parents),
+      )
       let x = left
       for (const child of [...(node.children ?? [])].sort((a, b) => b.bytes - a.bytes)) {
         place(child, x, depth + 1)
@@ -98,12 +132,19 @@ export class HoldersView {
   flameButton(node, left, width, top, root, onclick) {
     const name = node.name || 'everything'
     const rgb = node.name ? groupColour('', hash(node.name)) : [190, 196, 204]
-    const share = `${bytes(node.bytes)} in ${plural(node.blocks, 'block')}, ${((100 * node.bytes) / this.root.bytes).toFixed(1)} %`
-    const b = el('button', { class: 'part', title: `${name}\n${share}`, 'aria-label': `${name}: ${share}`, onclick },
-      width > 0.02 ? `${name} ${bytes(node.bytes)}` : '')
+    const percent = ((100 * node.bytes) / this.root.bytes).toFixed(1)
+    const share = `${bytes(node.bytes)} in ${plural(node.blocks, 'block')}, ${percent} %`
+    const b = el(
+      'button',
+      { class: 'part', title: `${name}\n${share}`, 'aria-label': `${name}: ${share}`, onclick },
+      width > 0.02 ? `${name} ${bytes(node.bytes)}` : '',
+    )
     Object.assign(b.style, {
-      left: 100 * left + '%', width: `max(2px, calc(${100 * width}% - 1px))`, top: top + 'px',
-      background: css(rgb), color: textOn(rgb),
+      left: 100 * left + '%',
+      width: `max(2px, calc(${100 * width}% - 1px))`,
+      top: top + 'px',
+      background: css(rgb),
+      color: textOn(rgb),
     })
     b.dataset.bytes = node.bytes
     this.flame.append(b)
@@ -115,17 +156,46 @@ export class HoldersView {
     if (!h) return
     const wanted = this.filter.value.toLowerCase()
     const sort = store.state.sort === 'blocks' ? 'blocks' : 'bytes'
-    const rows = h.holders.filter((x) => x.values.join(' ').toLowerCase().includes(wanted)).sort((a, b) => b[sort] - a[sort])
+    const rows = h.holders
+      .filter((x) => x.values.join(' ').toLowerCase().includes(wanted))
+      .sort((a, b) => b[sort] - a[sort])
     const sum = rows.reduce((s, x) => s + x.bytes, 0)
     const blocks = rows.reduce((s, x) => s + x.blocks, 0)
-    const rest = h.rest?.bytes ? ` ${bytes(h.rest.bytes)} more in ${count(h.total - h.holders.length)} smaller groups.` : ''
-    const head = (key, text) => el('th', { class: 'number', scope: 'col', 'aria-sort': sort === key ? 'descending' : 'none' },
-      el('button', { onclick: () => store.set({ sort: key }) }, text))
-    const table = el('table', {},
-      el('caption', {}, `${bytes(sum)} in ${plural(blocks, 'block')} of ${bytes(h.bytes)} at event ${count(h.event)}.${rest}`),
-      el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, by), head('bytes', 'memory'),
-        el('th', { class: 'number', scope: 'col' }, 'share'), head('blocks', 'blocks'))),
-      el('tbody', {}, rows.map((x) => this.row(x, h))))
+    const rest = h.rest?.bytes
+      ? ` ${bytes(h.rest.bytes)} more in ${count(h.total - h.holders.length)} smaller groups.`
+      : ''
+    const head = (key, text) =>
+      el(
+        'th',
+        { class: 'number', scope: 'col', 'aria-sort': sort === key ? 'descending' : 'none' },
+        el('button', { onclick: () => store.set({ sort: key }) }, text),
+      )
+    const table = el(
+      'table',
+      {},
+      el(
+        'caption',
+        {},
+        `${bytes(sum)} in ${plural(blocks, 'block')} of ${bytes(h.bytes)} at event ${count(h.event)}.${rest}`,
+      ),
+      el(
+        'thead',
+        {},
+        el(
+          'tr',
+          {},
+          el('th', { scope: 'col' }, by),
+          head('bytes', 'memory'),
+          el('th', { class: 'number', scope: 'col' }, 'share'),
+          head('blocks', 'blocks'),
+        ),
+      ),
+      el(
+        'tbody',
+        {},
+        rows.map((x) => this.row(x, h)),
+      ),
+    )
     this.list.replaceChildren(table)
   }
 
@@ -134,14 +204,23 @@ export class HoldersView {
     const label = x.values.join(', ')
     const filter = this.filterOf(x.values[0])
     const name = filter
-      ? el('button', { title: 'Show these blocks alone, over time', onclick: () => this.app.open('memory', filter) }, label || '(none)')
+      ? el(
+          'button',
+          { title: 'Show these blocks alone, over time', onclick: () => this.app.open('memory', filter) },
+          label || '(none)',
+        )
       : label || '(none)'
     const colour = ['line', 'category', 'stream'].includes(by)
-      ? swatch(css(colourOfGroup(by, x.values[0], store.recording, lines))) : null
-    return el('tr', { 'data-bytes': x.bytes }, el('th', { scope: 'row' }, colour, ' ', name),
+      ? swatch(css(colourOfGroup(by, x.values[0], store.recording, lines)))
+      : null
+    return el(
+      'tr',
+      { 'data-bytes': x.bytes },
+      el('th', { scope: 'row' }, colour, ' ', name),
       el('td', { class: 'number', title: `${count(x.bytes)} bytes` }, bytes(x.bytes)),
       el('td', { class: 'number' }, h.bytes ? ((100 * x.bytes) / h.bytes).toFixed(1) + ' %' : ''),
-      el('td', { class: 'number' }, count(x.blocks)))
+      el('td', { class: 'number' }, count(x.blocks)),
+    )
   }
 
   // filterOf returns the part of the state that shows the blocks of a group alone, if there is one.
@@ -152,10 +231,13 @@ export class HoldersView {
         const line = this.lines.indexOf(label)
         return line >= 0 ? { line } : null
       }
-      case 'category': return { category: label }
-      case 'stream': return { stream: label }
+      case 'category':
+        return { category: label }
+      case 'stream':
+        return { stream: label }
       case 'function':
-      case 'module': return { q: label.split(' ').pop() }
+      case 'module':
+        return { q: label.split(' ').pop() }
     }
     return null
   }

@@ -96,8 +96,12 @@ export class Hover {
     const t = this.timeline
     const d = t.bands.data
     if (t.view === 'addresses') return t.bands.hitSegment(column, y) >= 0 ? ['Free, in a segment'] : []
-    if (t.view !== 'memory' || !t.store.recording.reserved_known || y > d.reserved[column] || y < d.requested[column]) return []
-    return [`${bytes(d.reserved[column] - d.requested[column])} reserved and not requested`, 'cached, fragmented or rounded up']
+    if (t.view !== 'memory' || !t.store.recording.reserved_known || y > d.reserved[column] || y < d.requested[column])
+      return []
+    return [
+      `${bytes(d.reserved[column] - d.requested[column])} reserved and not requested`,
+      'cached, fragmented or rounded up',
+    ]
   }
 
   // askHole asks which blocks keep a free part of a segment from being given back.
@@ -107,11 +111,16 @@ export class Hover {
       const { hole } = await load(t.store.path('pick', { view: 'addresses', event, y: Math.floor(y) }, true))
       if (this.tip.hidden || !hole) return
       const pins = hole.pins.slice(0, 4).map((b) => `${bytes(b.size)} ${b.line}`)
-      this.write([
-        `Free: ${bytes(hole.size)} of a segment of ${bytes(hole.segment.size)}`,
-        hole.blocks ? `held by ${plural(hole.blocks, 'block')}, ${bytes(hole.pinned_bytes)}:` : 'no block is in the segment',
-        ...pins,
-      ], e)
+      this.write(
+        [
+          `Free: ${bytes(hole.size)} of a segment of ${bytes(hole.segment.size)}`,
+          hole.blocks
+            ? `held by ${plural(hole.blocks, 'block')}, ${bytes(hole.pinned_bytes)}:`
+            : 'no block is in the segment',
+          ...pins,
+        ],
+        e,
+      )
     } catch (error) {
       if (error.status === 0) this.timeline.failure(error.message)
     }

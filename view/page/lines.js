@@ -6,8 +6,8 @@ import { bytes, count } from 'ashlar/format.js'
 import { Plot } from 'ashlar/plot.js'
 import { theme } from 'ashlar/palette.js'
 
-// A Chart draws curves in a viewport that it may share with others, whose cursors it follows. A curve is {name, x, y, dash}
-// with one value from each x to the next.
+// A Chart draws curves in a viewport that it may share with others, whose cursors it follows. A curve is {name, x, y,
+// dash} with one value from each x to the next.
 export class Chart {
   constructor(parent, viewport, { name, curves, axis, shared, onpick, levels = [] }) {
     this.curves = curves
@@ -34,13 +34,17 @@ export class Chart {
     })
     for (const { value, name } of this.levels) {
       const y = plot.toY(value)
-      if (y > plot.box.y && y < plot.box.y + plot.box.height) plate(c, name, plot.box.x + plot.box.width - 4, y - 9, 'right')
+      if (y > plot.box.y && y < plot.box.y + plot.box.height)
+        plate(c, name, plot.box.x + plot.box.width - 4, y - 9, 'right')
     }
     const at = this.shared.at
     if (at === undefined) return
     marks(c, plot, [{ x: at, kind: 'cursor' }])
     const left = plot.toX(at) > plot.box.x + plot.box.width / 2
-    const texts = [`at ${this.axis} ${count(at)}`, ...this.curves.map((curve) => `${curve.name} ${bytes(valueAt(curve, at))}`)]
+    const texts = [
+      `at ${this.axis} ${count(at)}`,
+      ...this.curves.map((curve) => `${curve.name} ${bytes(valueAt(curve, at))}`),
+    ]
     texts.forEach((text, i) => {
       plate(c, text, plot.toX(at) + (left ? -8 : 8), plot.box.y + 26 + 17 * i, left ? 'right' : 'left')
     })

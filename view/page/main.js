@@ -37,10 +37,12 @@ class App {
     this.tabs()
     this.help()
     this.details = new Details(this.store, $('details'), {
-      open: (view, patch) => this.open(view, patch), zoom: (id) => this.zoom(id),
+      open: (view, patch) => this.open(view, patch),
+      zoom: (id) => this.zoom(id),
     })
     this.search = new Search(this.store, $('search'), $('answers'), {
-      open: (view, patch) => this.open(view, patch), zoom: (id) => this.zoom(id),
+      open: (view, patch) => this.open(view, patch),
+      zoom: (id) => this.zoom(id),
     })
     this.store.onChange((changed) => this.changed(changed))
     addEventListener('keydown', (e) => this.key(e))
@@ -59,7 +61,9 @@ class App {
       } catch (e) {
         this.status(e.message)
         if (!this.shown) this.replace(message(e.message, true))
-        await new Promise((done) => { setTimeout(done, 3000) })
+        await new Promise((done) => {
+          setTimeout(done, 3000)
+        })
       }
     }
   }
@@ -97,18 +101,44 @@ class App {
       this.replace(message(`${r.name} cannot be shown: ${r.error}`, true))
       return
     }
-    this.replace(el('p', { class: 'message' }, `Reading ${r.name} … `,
-      el('progress', { max: 1, value: r.done ?? 0, 'aria-label': `Reading ${r.name}` })))
+    this.replace(
+      el(
+        'p',
+        { class: 'message' },
+        `Reading ${r.name} … `,
+        el('progress', { max: 1, value: r.done ?? 0, 'aria-label': `Reading ${r.name}` }),
+      ),
+    )
   }
 
   // choices fills the list of recordings.
   choices() {
     const { store } = this
-    const options = store.recordings.map((r) => [r.id, r.name +
-      (r.state === 'reading' ? ` (reading, ${Math.round(100 * (r.done ?? 0))} %)` : r.state === 'failed' ? ' (failed)' : '')])
-    $('recordings').replaceChildren(choice('Recording', options, store.recording?.id, (id) =>
-      this.open(undefined, { recording: id, event: undefined, block: undefined, from: undefined, to: undefined, low: undefined,
-        high: undefined, category: undefined, stream: undefined, line: undefined })))
+    const options = store.recordings.map((r) => [
+      r.id,
+      r.name +
+        (r.state === 'reading'
+          ? ` (reading, ${Math.round(100 * (r.done ?? 0))} %)`
+          : r.state === 'failed'
+            ? ' (failed)'
+            : ''),
+    ])
+    $('recordings').replaceChildren(
+      choice('Recording', options, store.recording?.id, (id) =>
+        this.open(undefined, {
+          recording: id,
+          event: undefined,
+          block: undefined,
+          from: undefined,
+          to: undefined,
+          low: undefined,
+          high: undefined,
+          category: undefined,
+          stream: undefined,
+          line: undefined,
+        }),
+      ),
+    )
   }
 
   // head describes the recording.
@@ -187,15 +217,27 @@ class App {
     const s = store.state
     const bar = this.bar
     const keys = store.recording.stacks ? colourKeys : colourKeys.filter(([k]) => k !== 'line')
-    bar.replaceChildren(
-      choice('Colour by', keys, s.colour ?? 'category', (v) => store.set({ colour: v }, true)))
+    bar.replaceChildren(choice('Colour by', keys, s.colour ?? 'category', (v) => store.set({ colour: v }, true)))
     if (store.recording.times && !exported()) {
-      bar.append(choice('Across', [['event', 'events'], ['time', 'time']], s.axis ?? 'event', (v) => store.set({ axis: v }, true)))
+      bar.append(
+        choice(
+          'Across',
+          [
+            ['event', 'events'],
+            ['time', 'time'],
+          ],
+          s.axis ?? 'event',
+          (v) => store.set({ axis: v }, true),
+        ),
+      )
     }
     bar.append(el('button', { onclick: () => this.reset() }, 'Show everything'))
     if (!exported()) {
       const input = el('input', {
-        type: 'search', value: s.q ?? '', placeholder: 'only code with …', 'aria-label': 'Show only blocks with this text in their stack',
+        type: 'search',
+        value: s.q ?? '',
+        placeholder: 'only code with …',
+        'aria-label': 'Show only blocks with this text in their stack',
         onchange: () => store.set({ q: input.value || undefined }, true),
       })
       bar.append(input)
@@ -208,12 +250,21 @@ class App {
     const { store } = this
     const s = store.state
     const lines = s.line === undefined ? [] : await store.lines()
-    const list = [['category', s.category], ['stream', s.stream && 'stream ' + s.stream], ['line', lines[s.line]],
-      ['min', s.min && `at least ${bytes(s.min)}`]]
+    const list = [
+      ['category', s.category],
+      ['stream', s.stream && 'stream ' + s.stream],
+      ['line', lines[s.line]],
+      ['min', s.min && `at least ${bytes(s.min)}`],
+    ]
     for (const [field, text] of list) {
       if (text) {
-        bar.append(el('button', { class: 'chip', title: 'Remove this filter', onclick: () => store.set({ [field]: undefined }, true) },
-          `only ${text} ✕`))
+        bar.append(
+          el(
+            'button',
+            { class: 'chip', title: 'Remove this filter', onclick: () => store.set({ [field]: undefined }, true) },
+            `only ${text} ✕`,
+          ),
+        )
       }
     }
   }
@@ -247,7 +298,8 @@ class App {
     this.current.update(changed)
     const has = (...fields) => fields.some((f) => changed.has(f))
     if (views[this.shown].timeline && has('colour', 'axis', 'category', 'stream', 'line', 'min', 'q')) this.tools()
-    if (views[this.shown].details && has('event', 'block', 'colour', 'category', 'stream', 'line', 'min', 'q')) this.details.update()
+    if (views[this.shown].details && has('event', 'block', 'colour', 'category', 'stream', 'line', 'min', 'q'))
+      this.details.update()
   }
 
   status(text) {
@@ -271,10 +323,21 @@ class App {
 
   tabs() {
     for (const [view, v] of Object.entries(views)) {
-      $('tabs').append(el('button', {
-        role: 'tab', id: 'tab-' + view, 'data-view': view, 'aria-controls': 'view', 'aria-selected': 'false', tabindex: '-1',
-        onclick: () => this.open(view),
-      }, v.name))
+      $('tabs').append(
+        el(
+          'button',
+          {
+            role: 'tab',
+            id: 'tab-' + view,
+            'data-view': view,
+            'aria-controls': 'view',
+            'aria-selected': 'false',
+            tabindex: '-1',
+            onclick: () => this.open(view),
+          },
+          v.name,
+        ),
+      )
     }
     $('tabs').addEventListener('keydown', (e) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key]
@@ -288,12 +351,29 @@ class App {
   }
 
   help() {
-    const all = [...keyHelp, ['1 … 7', 'the views'], ['/', 'search'], ['T', 'dark or light'], ['Esc', 'deselect the block'], ['?', 'these keys']]
-    $('help').append(el('h2', {}, 'Keys'), el('dl', { class: 'facts' },
-      all.flatMap(([k, text]) => [el('dt', {}, el('kbd', {}, k)), el('dd', {}, text)])),
-    el('p', {}, 'The keys of pictures work when the picture has the focus: click it, or press Tab until it is outlined. ' +
-      'Wheel zooms, with Shift it zooms sizes; drag pans, with Shift it zooms to a range. A click on a block selects it.'),
-    el('button', { onclick: () => $('help').close() }, 'Close'))
+    const all = [
+      ...keyHelp,
+      ['1 … 7', 'the views'],
+      ['/', 'search'],
+      ['T', 'dark or light'],
+      ['Esc', 'deselect the block'],
+      ['?', 'these keys'],
+    ]
+    $('help').append(
+      el('h2', {}, 'Keys'),
+      el(
+        'dl',
+        { class: 'facts' },
+        all.flatMap(([k, text]) => [el('dt', {}, el('kbd', {}, k)), el('dd', {}, text)]),
+      ),
+      el(
+        'p',
+        {},
+        'The keys of pictures work when the picture has the focus: click it, or press Tab until it is outlined. ' +
+          'Wheel zooms, with Shift it zooms sizes; drag pans, with Shift it zooms to a range. A click selects a block.',
+      ),
+      el('button', { onclick: () => $('help').close() }, 'Close'),
+    )
     $('show-help').addEventListener('click', () => $('help').showModal())
   }
 
@@ -304,7 +384,9 @@ class App {
       let chosen = null
       try {
         chosen = localStorage.getItem('ashlar-theme')
-      } catch { /* A page from a file may have no storage. */ }
+      } catch {
+        /* A page from a file may have no storage. */
+      }
       setTheme(chosen ?? (dark.matches ? 'dark' : 'light'))
       this.redraw()
     }
@@ -317,7 +399,9 @@ class App {
     const next = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'
     try {
       localStorage.setItem('ashlar-theme', next)
-    } catch { /* The choice lasts as long as the page. */ }
+    } catch {
+      /* The choice lasts as long as the page. */
+    }
     setTheme(next)
     this.redraw()
   }

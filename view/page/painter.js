@@ -106,13 +106,16 @@ export class Painter {
     const t = this.timeline
     const d = t.bands.data
     const line = t.lines[d.line[i]] ?? ''
-    return line === '' || line.startsWith('(') ? t.store.recording.categories[d.category[i]] ?? line : line
+    return line === '' || line.startsWith('(') ? (t.store.recording.categories[d.category[i]] ?? line) : line
   }
 
   // selection outlines the selected block and the one under the pointer.
   selection(c, plot) {
     const t = this.timeline
-    for (const [block, width] of [[t.store.state.block, 2.5], [t.hover.block, 1.5]]) {
+    for (const [block, width] of [
+      [t.store.state.block, 2.5],
+      [t.hover.block, 1.5],
+    ]) {
       if (block === undefined || block === none) continue
       c.strokeStyle = theme('--text')
       c.lineWidth = width
@@ -131,7 +134,9 @@ export class Painter {
     const t = this.timeline
     const r = t.store.recording
     const out = r.ooms.map((o, i) => ({
-      x: t.axisOf(o.event), kind: 'oom', text: r.ooms.length > 1 ? `out of memory ${i + 1}` : 'out of memory',
+      x: t.axisOf(o.event),
+      kind: 'oom',
+      text: r.ooms.length > 1 ? `out of memory ${i + 1}` : 'out of memory',
     }))
     if (t.axis === 'event') {
       for (const s of r.steps?.list ?? []) out.push({ x: s.first, kind: 'step', text: `step ${s.number}` })

@@ -1,22 +1,22 @@
-// Colours. Groups differ in lightness as well as in hue, so that a picture stays readable in grey and to eyes that do not
-// tell red from green.
+// Colours. Groups differ in lightness as well as in hue, so that a picture stays readable in grey and to eyes that do
+// not tell red from green.
 
 // The colours of categories, by name, from dark to light.
 const categories = {
-  'weights': [6, 58, 125],
+  weights: [6, 58, 125],
   'optimizer state': [123, 58, 158],
-  'gradients': [208, 87, 47],
-  'unknown': [140, 146, 152],
-  'activations': [95, 207, 142],
-  'temporaries': [245, 192, 74],
-  'workspace': [178, 228, 244],
+  gradients: [208, 87, 47],
+  unknown: [140, 146, 152],
+  activations: [95, 207, 142],
+  temporaries: [245, 192, 74],
+  workspace: [178, 228, 244],
 }
 
 // The lightness of colours made by index: neighbours in the order differ much.
 const lightness = [38, 66, 50, 78, 30, 58, 72, 44]
 
-// groupColour returns the colour of a group, [red, green, blue] of 0 to 255, by its label if that is a category, and by its
-// place in the order of the groups otherwise.
+// groupColour returns the colour of a group, [red, green, blue] of 0 to 255, by its label if that is a category, and
+// by its place in the order of the groups otherwise.
 export function groupColour(label, index) {
   const fixed = categories[label]
   if (fixed) return fixed
@@ -37,8 +37,8 @@ function fromHSL(h, s, l) {
   return [f(0), f(8), f(4)]
 }
 
-// shade makes a colour a little lighter or darker, by a number such as that of a block, so that neighbours of one group can
-// be told apart.
+// shade makes a colour a little lighter or darker, by a number such as that of a block, so that neighbours of one
+// group can be told apart.
 export function shade(rgb, n) {
   const d = ((Math.imul(n + 1, 0x9e3779b1) >>> 24) / 255 - 0.5) * 22
   return rgb.map((v) => Math.max(0, Math.min(255, Math.round(v + d))))

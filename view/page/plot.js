@@ -138,8 +138,10 @@ export class Plot {
     const back = themeColour('--back')
     const r = this.ratio
     const box = {
-      x: Math.round(this.box.x * r), y: Math.round(this.box.y * r),
-      width: Math.round(this.box.width * r), height: Math.round(this.box.height * r),
+      x: Math.round(this.box.x * r),
+      y: Math.round(this.box.y * r),
+      width: Math.round(this.box.width * r),
+      height: Math.round(this.box.height * r),
     }
     const b = this.bands
     const v = this.viewport

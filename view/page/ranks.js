@@ -40,17 +40,39 @@ export class RanksView {
     const peaks = ready.map((r) => r.requested_peak.bytes)
     const [low, high] = [Math.min(...peaks), Math.max(...peaks)]
     const highest = ready.find((r) => r.requested_peak.bytes === high)
-    this.summary.replaceChildren(el('h2', {}, ready.length === 1
-      ? `One recording, with a peak of ${bytes(high)}`
-      : `${ready.length} recordings: peaks from ${bytes(low)} to ${bytes(high)}, the highest in ${highest?.name}`))
+    this.summary.replaceChildren(
+      el(
+        'h2',
+        {},
+        ready.length === 1
+          ? `One recording, with a peak of ${bytes(high)}`
+          : `${ready.length} recordings: peaks from ${bytes(low)} to ${bytes(high)}, the highest in ${highest?.name}`,
+      ),
+    )
     const top = Math.max(...ready.map((r) => Math.max(r.requested_peak.bytes, r.reserved_peak?.bytes ?? 0))) * 1.06
     const viewport = new Viewport({ x0: 0, x1: 100, y0: 0, y1: top })
     const shared = new Shared()
     for (const r of ready) {
-      const card = el('section', { class: 'card', 'data-recording': r.id },
-        el('header', { class: 'bar' }, el('h3', {}, r.name), el('span', { class: 'space' }),
-          el('span', { class: 'summary' }, `peak ${bytes(r.requested_peak.bytes)}` + (r.ooms.length ? `, ${r.ooms.length} out of memory` : '')),
-          el('button', { onclick: () => this.app.open('memory', { recording: r.id, event: undefined, block: undefined }) }, 'Open')))
+      const card = el(
+        'section',
+        { class: 'card', 'data-recording': r.id },
+        el(
+          'header',
+          { class: 'bar' },
+          el('h3', {}, r.name),
+          el('span', { class: 'space' }),
+          el(
+            'span',
+            { class: 'summary' },
+            `peak ${bytes(r.requested_peak.bytes)}` + (r.ooms.length ? `, ${r.ooms.length} out of memory` : ''),
+          ),
+          el(
+            'button',
+            { onclick: () => this.app.open('memory', { recording: r.id, event: undefined, block: undefined }) },
+            'Open',
+          ),
+        ),
+      )
       this.cards.append(card)
       try {
         await this.chart(r, card, viewport, shared, abort.signal)
@@ -72,9 +94,15 @@ export class RanksView {
     const x = Array.from({ length: n + 1 }, (_, i) => (100 * i) / n)
     const curves = [{ name: 'requested', x, y: d.requested, dash: [] }]
     if (r.reserved_known) curves.push({ name: 'reserved', x, y: d.reserved, dash: [8, 4] })
-    this.charts.push(new Chart(card, viewport, {
-      name: '', axis: 'percent', shared, curves,
-      onpick: (at) => this.app.open('memory', { recording: r.id, event: Math.round((at / 100) * r.events), block: undefined }),
-    }))
+    this.charts.push(
+      new Chart(card, viewport, {
+        name: '',
+        axis: 'percent',
+        shared,
+        curves,
+        onpick: (at) =>
+          this.app.open('memory', { recording: r.id, event: Math.round((at / 100) * r.events), block: undefined }),
+      }),
+    )
   }
 }

@@ -4,7 +4,8 @@ import { exported, load } from 'ashlar/data.js'
 import { el, message } from 'ashlar/dom.js'
 import { bytes, count, plural } from 'ashlar/format.js'
 
-// A Search is a field whose answers open in a dialog. zoom(block) goes to a block, open(view, patch) to the blocks of a line.
+// A Search is a field whose answers open in a dialog. zoom(block) goes to a block, open(view, patch) to the blocks of
+// a line.
 export class Search {
   constructor(store, form, dialog, { zoom, open }) {
     this.store = store
@@ -25,7 +26,10 @@ export class Search {
     const abort = (this.abort = new AbortController())
     const close = el('button', { onclick: () => this.dialog.close() }, 'Close')
     const list = el('div', { class: 'answers' }, 'Searching …')
-    this.dialog.replaceChildren(el('div', { class: 'bar' }, el('h2', {}, `Search: ${q}`), el('span', { class: 'space' }), close), list)
+    this.dialog.replaceChildren(
+      el('div', { class: 'bar' }, el('h2', {}, `Search: ${q}`), el('span', { class: 'space' }), close),
+      list,
+    )
     if (!this.dialog.open) this.dialog.showModal()
     try {
       const a = await load(this.store.path('search', { q, limit: 200 }), { signal: abort.signal })
@@ -40,27 +44,56 @@ export class Search {
     const code = []
     const blocks = []
     if (a.total === 0 && a.lines.length === 0) {
-      return [message('Nothing was found. Search for code ("forward"), sizes ("512MiB", ">1GiB") or addresses ("0x7f..").')]
+      return [
+        message('Nothing was found. Search for code ("forward"), sizes ("512MiB", ">1GiB") or addresses ("0x7f..").'),
+      ]
     }
     if (a.lines.length) {
-      code.push(el('h3', {}, 'Code'), el('ul', { class: 'legend' }, a.lines.map((l) => this.item(
-        l.label, `${bytes(l.bytes_at_peak)} at the peak, ${plural(l.blocks, 'block')}`,
-        () => this.open('memory', { line: l.line, q: undefined })))))
+      code.push(
+        el('h3', {}, 'Code'),
+        el(
+          'ul',
+          { class: 'legend' },
+          a.lines.map((l) =>
+            this.item(l.label, `${bytes(l.bytes_at_peak)} at the peak, ${plural(l.blocks, 'block')}`, () =>
+              this.open('memory', { line: l.line, q: undefined }),
+            ),
+          ),
+        ),
+      )
     }
     if (a.total) {
       const shown = a.blocks.length < a.total ? `, the ${count(a.blocks.length)} largest` : ''
-      blocks.push(el('h3', {}, `${plural(a.total, 'block')}, ${bytes(a.bytes)}${shown}`),
-        el('ul', { class: 'legend' }, a.blocks.map((b) => this.item(
-          `${bytes(b.size)} ${b.line}`, `${b.recorded ? `event ${count(b.start)}` : 'before the recording'}, ${b.address}`,
-          () => this.zoom(b.id)))))
+      blocks.push(
+        el('h3', {}, `${plural(a.total, 'block')}, ${bytes(a.bytes)}${shown}`),
+        el(
+          'ul',
+          { class: 'legend' },
+          a.blocks.map((b) =>
+            this.item(
+              `${bytes(b.size)} ${b.line}`,
+              `${b.recorded ? `event ${count(b.start)}` : 'before the recording'}, ${b.address}`,
+              () => this.zoom(b.id),
+            ),
+          ),
+        ),
+      )
     }
     // Sizes and addresses ask for blocks.
     return /^[\d<>]/.test(q) ? [...blocks, ...code] : [...code, ...blocks]
   }
 
   item(label, note, action) {
-    return el('li', {}, el('button', { onclick: () => this.go(action) },
-      el('span', { class: 'label' }, label), el('span', { class: 'bytes' }, note)))
+    return el(
+      'li',
+      {},
+      el(
+        'button',
+        { onclick: () => this.go(action) },
+        el('span', { class: 'label' }, label),
+        el('span', { class: 'bytes' }, note),
+      ),
+    )
   }
 
   go(action) {

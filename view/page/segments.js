@@ -18,7 +18,10 @@ export class SegmentsView {
     this.app = app
     this.bar = el('div', { class: 'bar' })
     this.canvas = el('canvas', {
-      tabindex: '0', role: 'img', 'aria-roledescription': 'map of segments', 'aria-label': 'State at a moment',
+      tabindex: '0',
+      role: 'img',
+      'aria-roledescription': 'map of segments',
+      'aria-label': 'State at a moment',
       'aria-description': 'Arrow up and down move through the segments, arrow left and right through their blocks.',
     })
     this.spacer = el('div', {})
@@ -30,7 +33,9 @@ export class SegmentsView {
     this.observer.observe(this.scroller)
     this.scroller.addEventListener('scroll', () => this.draw())
     this.canvas.addEventListener('pointermove', (e) => this.hover(e))
-    this.canvas.addEventListener('pointerleave', () => { this.tip.hidden = true })
+    this.canvas.addEventListener('pointerleave', () => {
+      this.tip.hidden = true
+    })
     this.canvas.addEventListener('click', (e) => this.pick(e))
     this.canvas.addEventListener('keydown', (e) => this.key(e))
     this.load()
@@ -61,13 +66,17 @@ export class SegmentsView {
     this.controls('')
     try {
       const [lines, data] = await Promise.all([
-        store.lines(), load(store.path('state', { event }), { signal: abort.signal })])
+        store.lines(),
+        load(store.path('state', { event }), { signal: abort.signal }),
+      ])
       if (abort.signal.aborted) return
       this.lines = lines
       this.data = data
       const h = data.header
-      this.controls(`${plural(h.segments, 'segment')}, ${plural(h.blocks, 'block')}: ` +
-        `${bytes(h.reserved)} reserved, ${bytes(h.requested)} requested, ${bytes(h.free)} free in segments`)
+      this.controls(
+        `${plural(h.segments, 'segment')}, ${plural(h.blocks, 'block')}: ` +
+          `${bytes(h.reserved)} reserved, ${bytes(h.requested)} requested, ${bytes(h.free)} free in segments`,
+      )
       this.arrange()
     } catch (e) {
       if (e.name !== 'AbortError') this.bar.replaceChildren(momentBar(store), message(e.message, true))
@@ -76,12 +85,29 @@ export class SegmentsView {
 
   controls(summary) {
     const { store } = this
-    this.bar.replaceChildren(momentBar(store),
-      choice('Order', [['address', 'address'], ['size', 'size'], ['free', 'free memory']], store.state.sort ?? 'size',
-        (v) => store.set({ sort: v }, true)),
-      choice('Scale', [['same', 'one for all rows'], ['full', 'each row full']], store.state.scale ?? 'same',
-        (v) => store.set({ scale: v }, true)),
-      el('span', { class: 'summary', id: 'state-summary' }, summary))
+    this.bar.replaceChildren(
+      momentBar(store),
+      choice(
+        'Order',
+        [
+          ['address', 'address'],
+          ['size', 'size'],
+          ['free', 'free memory'],
+        ],
+        store.state.sort ?? 'size',
+        (v) => store.set({ sort: v }, true),
+      ),
+      choice(
+        'Scale',
+        [
+          ['same', 'one for all rows'],
+          ['full', 'each row full'],
+        ],
+        store.state.scale ?? 'same',
+        (v) => store.set({ scale: v }, true),
+      ),
+      el('span', { class: 'summary', id: 'state-summary' }, summary),
+    )
   }
 
   // arrange orders the rows.
@@ -98,7 +124,7 @@ export class SegmentsView {
     })
     const sort = this.store.state.sort ?? 'size'
     if (sort === 'size') this.rows.sort((a, b) => b.size - a.size)
-    if (sort === 'free') this.rows.sort((a, b) => (b.size - b.used) - (a.size - a.used))
+    if (sort === 'free') this.rows.sort((a, b) => b.size - b.used - (a.size - a.used))
     this.largest = Math.max(1, ...this.rows.map((r) => r.size))
     this.of = colourer(this.store.state.colour ?? 'category', d, this.store.recording, this.lines)
     this.canvas.setAttribute('aria-label', `State at event ${d.header.event}: ${plural(n, 'segment')}`)
@@ -175,7 +201,7 @@ export class SegmentsView {
   // label returns the line of a block, or its category if it has no stack.
   label(i) {
     const line = this.lines[this.data.line[i]] ?? ''
-    return line === '' || line.startsWith('(') ? this.store.recording.categories[this.data.category[i]] ?? line : line
+    return line === '' || line.startsWith('(') ? (this.store.recording.categories[this.data.category[i]] ?? line) : line
   }
 
   outline(c, x, y, w, h, width) {
@@ -224,13 +250,22 @@ export class SegmentsView {
     const d = this.data
     const { row } = p
     const r = this.store.recording
-    const lines = p.block < 0
-      ? [p.outside ? 'Segment' : 'Free memory in a segment',
-        `segment of ${bytes(row.size)} at ${hex(d.seg_address[row.s])}`,
-        `${plural(row.last - row.first, 'block')}, ${bytes(row.used)}; ${bytes(row.size - row.used)} free`,
-        `stream ${r.streams[d.seg_stream[row.s]] ?? ''}, pool ${r.pools[d.seg_pool[row.s]] ?? ''}`]
-      : [bytes(d.size[p.block]), this.lines[d.line[p.block]] ?? '', r.categories[d.category[p.block]],
-        d.pending[p.block] ? 'freed; another stream still uses it' : `allocated by event ${count(eventOf(d.start[p.block]))}`]
+    const lines =
+      p.block < 0
+        ? [
+            p.outside ? 'Segment' : 'Free memory in a segment',
+            `segment of ${bytes(row.size)} at ${hex(d.seg_address[row.s])}`,
+            `${plural(row.last - row.first, 'block')}, ${bytes(row.used)}; ${bytes(row.size - row.used)} free`,
+            `stream ${r.streams[d.seg_stream[row.s]] ?? ''}, pool ${r.pools[d.seg_pool[row.s]] ?? ''}`,
+          ]
+        : [
+            bytes(d.size[p.block]),
+            this.lines[d.line[p.block]] ?? '',
+            r.categories[d.category[p.block]],
+            d.pending[p.block]
+              ? 'freed; another stream still uses it'
+              : `allocated by event ${count(eventOf(d.start[p.block]))}`,
+          ]
     this.tip.replaceChildren(...lines.map((t, i) => el(i === 0 ? 'strong' : 'div', {}, t)))
     const right = e.clientX > innerWidth / 2
     this.tip.style.left = right ? 'auto' : e.clientX + 14 + 'px'
@@ -270,7 +305,8 @@ export class SegmentsView {
     const row = this.rows[this.at]
     let i = row.first
     while (i < row.last && this.data.block[i] !== this.store.state.block) i++
-    const next = i === row.last ? (side > 0 ? row.first : row.last - 1) : Math.min(Math.max(i + side, row.first), row.last - 1)
+    const next =
+      i === row.last ? (side > 0 ? row.first : row.last - 1) : Math.min(Math.max(i + side, row.first), row.last - 1)
     if (row.last > row.first) this.select(next)
   }
 }

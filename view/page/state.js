@@ -4,8 +4,30 @@ import { load, exported, has } from 'ashlar/data.js'
 
 // The fields of the address, with their names there. Numbers are parsed, everything else is text.
 const numbers = new Set(['from', 'to', 'low', 'high', 'event', 'block', 'line', 'min', 'limit'])
-const fields = ['recording', 'view', 'colour', 'axis', 'from', 'to', 'low', 'high', 'event', 'block', 'category', 'stream',
-  'line', 'min', 'q', 'by', 'other', 'at', 'specs', 'limit', 'sort', 'scale']
+const fields = [
+  'recording',
+  'view',
+  'colour',
+  'axis',
+  'from',
+  'to',
+  'low',
+  'high',
+  'event',
+  'block',
+  'category',
+  'stream',
+  'line',
+  'min',
+  'q',
+  'by',
+  'other',
+  'at',
+  'specs',
+  'limit',
+  'sort',
+  'scale',
+]
 
 // parse reads the state from the fragment of an address. Unknown fields and numbers that are none are left out.
 export function parse(fragment) {
@@ -60,7 +82,10 @@ export class Store {
   set(patch, push = false) {
     const changed = new Set(Object.keys(patch).filter((k) => (patch[k] ?? undefined) !== (this.state[k] ?? undefined)))
     if (changed.size === 0) return
-    Object.assign(this.state, patch)
+    for (const k of changed) {
+      if (patch[k] === undefined || patch[k] === null) delete this.state[k]
+      else this.state[k] = patch[k]
+    }
     if (push) {
       this.write(true)
     } else {
@@ -91,7 +116,8 @@ export class Store {
     return Math.min(Math.max(Math.round(e), -1), r.events - 1)
   }
 
-  // listed returns the moment whose lists can be loaded: in an exported page, the last of its moments before the event.
+  // listed returns the moment whose lists can be loaded: in an exported page, the last of its moments before the
+  // event.
   get listed() {
     if (!exported()) return this.event
     const r = this.recording
@@ -125,7 +151,9 @@ export class Store {
 
   // filtered reports whether a filter is set.
   get filtered() {
-    return Object.keys(filters).some((f) => this.state[f] !== undefined && this.state[f] !== null && this.state[f] !== '')
+    return Object.keys(filters).some(
+      (f) => this.state[f] !== undefined && this.state[f] !== null && this.state[f] !== '',
+    )
   }
 
   // lines returns the table of the recording's lines.

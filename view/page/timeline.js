@@ -60,7 +60,9 @@ export class Timeline {
   bounds() {
     const r = this.store.recording
     const high = this.planHeight ?? this.kind.height(r)
-    return this.axis === 'time' ? { x0: 0, x1: r.duration_us, y0: 0, y1: high } : { x0: -1, x1: r.events, y0: 0, y1: high }
+    return this.axis === 'time'
+      ? { x0: 0, x1: r.duration_us, y0: 0, y1: high }
+      : { x0: -1, x1: r.events, y0: 0, y1: high }
   }
 
   // restore takes the window from the state.
@@ -81,8 +83,10 @@ export class Timeline {
     const tall = v.y0 <= b.y0 && v.y1 >= b.y1
     this.own = true
     this.store.set({
-      from: wide ? undefined : v.x0, to: wide ? undefined : v.x1,
-      low: tall ? undefined : v.y0, high: tall ? undefined : v.y1,
+      from: wide ? undefined : v.x0,
+      to: wide ? undefined : v.x1,
+      low: tall ? undefined : v.y0,
+      high: tall ? undefined : v.y1,
     })
     this.own = false
     if (!moving) this.loading = this.request()
@@ -201,8 +205,11 @@ export class Timeline {
 
   // describe gives the picture its name for readers of screens.
   describe() {
-    this.plot.canvas.setAttribute('aria-label', `${this.kind.name} of ${this.store.recording.name}, ` +
-      `${this.bands.order.length} rectangles, the highest at ${this.bands.data.header.peak ?? 0} bytes`)
+    this.plot.canvas.setAttribute(
+      'aria-label',
+      `${this.kind.name} of ${this.store.recording.name}, ` +
+        `${this.bands.order.length} rectangles, the highest at ${this.bands.data.header.peak ?? 0} bytes`,
+    )
   }
 
   // pick selects what is at a point: a block, a moment, or the inside of what was merged, by zooming there.
@@ -239,8 +246,8 @@ export class Timeline {
   async zoomToBlock(id) {
     const block = await this.store.block(id)
     const y = this.view === 'addresses' ? block.y : await this.stackY(block)
-    const start = this.axis === 'time' ? block.start_time ?? 0 : block.start
-    const end = this.axis === 'time' ? block.end_time ?? this.viewport.bounds.x1 : block.end
+    const start = this.axis === 'time' ? (block.start_time ?? 0) : block.start
+    const end = this.axis === 'time' ? (block.end_time ?? this.viewport.bounds.x1) : block.end
     const dx = Math.max((end - start) * 0.2, this.axis === 'time' ? 1 : 2)
     const rect = { x0: start - dx, x1: end + dx }
     if (y !== null && y !== undefined) Object.assign(rect, { y0: y - block.size * 2, y1: y + block.size * 3 })
@@ -264,8 +271,8 @@ export class Timeline {
     v.show({ x0: x0 - room, x1: x1 + room })
   }
 
-  // stackY returns the lower edge of a block's band when it was allocated. Bands are stacked in the order of the blocks'
-  // numbers, so it halves the range of sizes until it meets the block.
+  // stackY returns the lower edge of a block's band when it was allocated. Bands are stacked in the order of the
+  // blocks' numbers, so it halves the range of sizes until it meets the block.
   async stackY(block) {
     if (exported()) return undefined
     const event = block.start
@@ -303,12 +310,15 @@ export class Timeline {
         break
       }
       case 'j':
-      case 'k': this.neighbour(e.key === 'k' ? 1 : -1); break
+      case 'k':
+        this.neighbour(e.key === 'k' ? 1 : -1)
+        break
       case 'Enter':
         if (store.state.block === undefined) return
         this.zoomToBlock(store.state.block).catch((err) => this.failure(err.message))
         break
-      default: return
+      default:
+        return
     }
     e.preventDefault()
   }
@@ -320,7 +330,8 @@ export class Timeline {
     const stack = this.bands.at(column).filter((i) => d.block[i] !== none)
     if (stack.length === 0) return
     const now = stack.findIndex((i) => d.block[i] === this.store.state.block)
-    const next = now < 0 ? (direction > 0 ? 0 : stack.length - 1) : Math.min(Math.max(now + direction, 0), stack.length - 1)
+    const next =
+      now < 0 ? (direction > 0 ? 0 : stack.length - 1) : Math.min(Math.max(now + direction, 0), stack.length - 1)
     this.store.set({ block: d.block[stack[next]] })
   }
 

@@ -1,7 +1,7 @@
 // The part of a plot that is shown, and how wheel, drag and keys move it.
 
-// A Viewport is a rectangle {x0, x1, y0, y1} within bounds of the same form. It tells its listeners when it moves; their
-// argument says whether the movement goes on.
+// A Viewport is a rectangle {x0, x1, y0, y1} within bounds of the same form. It tells its listeners when it moves;
+// their argument says whether the movement goes on.
 export class Viewport {
   constructor(bounds) {
     this.listeners = []
@@ -80,28 +80,32 @@ export const keyHelp = [
   ['H', 'show the holders at the cursor'],
 ]
 
-// steer moves a viewport by the events of an element. place(event) gives the point of the plot under the pointer, as parts
-// of the view from its lower left corner. It calls rest a while after the last movement of the wheel.
+// steer moves a viewport by the events of an element. place(event) gives the point of the plot under the pointer, as
+// parts of the view from its lower left corner. It calls rest a while after the last movement of the wheel.
 export function steer(element, viewport, place) {
   let rest = 0
   const settle = () => {
     clearTimeout(rest)
     rest = setTimeout(() => viewport.moved(false), 140)
   }
-  element.addEventListener('wheel', (e) => {
-    e.preventDefault()
-    const p = place(e)
-    const step = e.deltaMode === 1 ? 20 : 1
-    if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
-      viewport.pan((e.deltaX * step) / 1000, 0, true)
-    } else {
-      const axis = e.shiftKey || e.altKey ? 'y' : 'x'
-      const lo = viewport[axis + '0']
-      const at = lo + p[axis] * (viewport[axis + '1'] - lo)
-      viewport.zoom(axis, Math.exp((-e.deltaY * step) / 400), at, true)
-    }
-    settle()
-  }, { passive: false })
+  element.addEventListener(
+    'wheel',
+    (e) => {
+      e.preventDefault()
+      const p = place(e)
+      const step = e.deltaMode === 1 ? 20 : 1
+      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+        viewport.pan((e.deltaX * step) / 1000, 0, true)
+      } else {
+        const axis = e.shiftKey || e.altKey ? 'y' : 'x'
+        const lo = viewport[axis + '0']
+        const at = lo + p[axis] * (viewport[axis + '1'] - lo)
+        viewport.zoom(axis, Math.exp((-e.deltaY * step) / 400), at, true)
+      }
+      settle()
+    },
+    { passive: false },
+  )
   steerByDrag(element, viewport, place)
   element.addEventListener('keydown', (e) => {
     if (steerByKey(viewport, e)) e.preventDefault()
@@ -113,7 +117,11 @@ function steerByDrag(element, viewport, place) {
   let drag = null
   element.addEventListener('pointerdown', (e) => {
     if (e.button !== 0) return
-    drag = { from: place(e), view: { x0: viewport.x0, x1: viewport.x1, y0: viewport.y0, y1: viewport.y1 }, range: e.shiftKey }
+    drag = {
+      from: place(e),
+      view: { x0: viewport.x0, x1: viewport.x1, y0: viewport.y0, y1: viewport.y1 },
+      range: e.shiftKey,
+    }
     element.setPointerCapture(e.pointerId)
   })
   element.addEventListener('pointermove', (e) => {
@@ -158,16 +166,32 @@ function steerByKey(viewport, e) {
   if (e.ctrlKey || e.metaKey || e.altKey) return false
   const middle = (axis) => (viewport[axis + '0'] + viewport[axis + '1']) / 2
   switch (e.key) {
-    case 'ArrowLeft': viewport.pan(-0.15, 0); return true
-    case 'ArrowRight': viewport.pan(0.15, 0); return true
-    case 'ArrowUp': viewport.pan(0, 0.15); return true
-    case 'ArrowDown': viewport.pan(0, -0.15); return true
+    case 'ArrowLeft':
+      viewport.pan(-0.15, 0)
+      return true
+    case 'ArrowRight':
+      viewport.pan(0.15, 0)
+      return true
+    case 'ArrowUp':
+      viewport.pan(0, 0.15)
+      return true
+    case 'ArrowDown':
+      viewport.pan(0, -0.15)
+      return true
     case '+':
-    case '=': viewport.zoom('x', 1.5, middle('x')); return true
+    case '=':
+      viewport.zoom('x', 1.5, middle('x'))
+      return true
     case '-':
-    case '_': viewport.zoom('x', 1 / 1.5, middle('x')); return true
-    case ']': viewport.zoom('y', 1.5, middle('y')); return true
-    case '[': viewport.zoom('y', 1 / 1.5, middle('y')); return true
+    case '_':
+      viewport.zoom('x', 1 / 1.5, middle('x'))
+      return true
+    case ']':
+      viewport.zoom('y', 1.5, middle('y'))
+      return true
+    case '[':
+      viewport.zoom('y', 1 / 1.5, middle('y'))
+      return true
     case '0':
     case 'Home':
       viewport.reset()

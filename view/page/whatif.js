@@ -18,7 +18,9 @@ export class WhatIfView {
     this.results = el('div')
     this.cards = el('div', { class: 'cards' })
     this.planBox = el('div')
-    parent.append(el('div', { class: 'scroll whatif' }, this.form, this.progress, this.results, this.cards, this.planBox))
+    parent.append(
+      el('div', { class: 'scroll whatif' }, this.form, this.progress, this.results, this.cards, this.planBox),
+    )
     this.start()
   }
 
@@ -63,29 +65,55 @@ export class WhatIfView {
     const r = store.recording
     const chosen = new Set((store.state.specs ?? 'caching caching:expandable_segments:True').split(' '))
     const suggestions = store.allocators.length ? store.allocators : ['caching']
-    this.checks = suggestions.map((spec) => el('input', { type: 'checkbox', value: spec, checked: chosen.delete(spec) }))
+    this.checks = suggestions.map((spec) =>
+      el('input', { type: 'checkbox', value: spec, checked: chosen.delete(spec) }),
+    )
     this.more = el('input', {
-      type: 'text', size: 46, value: [...chosen].join(' '), placeholder: 'caching:garbage_collection_threshold:0.6',
+      type: 'text',
+      size: 46,
+      value: [...chosen].join(' '),
+      placeholder: 'caching:garbage_collection_threshold:0.6',
     })
     this.limit = el('input', { type: 'number', min: 0, step: 0.001, value: (store.state.limit ?? 0) / 2 ** 30 })
     this.smallest = el('input', { type: 'checkbox', checked: true })
     this.button = el('button', { type: 'submit' }, 'Replay')
-    return el('form', {
-      class: 'whatif-form', onsubmit: (e) => {
-        e.preventDefault()
-        const specs = [...this.checks.filter((c) => c.checked).map((c) => c.value), ...this.more.value.split(/\s+/)]
-        store.set({
-          specs: specs.filter(Boolean).join(' '), limit: Math.round(this.limit.valueAsNumber * 2 ** 30) || undefined,
-        }, true)
-        this.run()
+    return el(
+      'form',
+      {
+        class: 'whatif-form',
+        onsubmit: (e) => {
+          e.preventDefault()
+          const specs = [...this.checks.filter((c) => c.checked).map((c) => c.value), ...this.more.value.split(/\s+/)]
+          store.set(
+            {
+              specs: specs.filter(Boolean).join(' '),
+              limit: Math.round(this.limit.valueAsNumber * 2 ** 30) || undefined,
+            },
+            true,
+          )
+          this.run()
+        },
       },
-    },
-    el('h2', {}, `How would ${r.name} have fared under other settings?`),
-    el('fieldset', {}, el('legend', {}, 'Allocators'),
-      el('div', { class: 'bar' }, this.checks.map((c) => el('label', {}, c, ' ', c.value)))),
-    el('div', { class: 'bar' }, el('label', {}, 'Others, separated by spaces ', this.more),
-      el('label', {}, 'Memory limit in GiB (0: none) ', this.limit),
-      el('label', {}, this.smallest, ' find the smallest limit of each'), this.button))
+      el('h2', {}, `How would ${r.name} have fared under other settings?`),
+      el(
+        'fieldset',
+        {},
+        el('legend', {}, 'Allocators'),
+        el(
+          'div',
+          { class: 'bar' },
+          this.checks.map((c) => el('label', {}, c, ' ', c.value)),
+        ),
+      ),
+      el(
+        'div',
+        { class: 'bar' },
+        el('label', {}, 'Others, separated by spaces ', this.more),
+        el('label', {}, 'Memory limit in GiB (0: none) ', this.limit),
+        el('label', {}, this.smallest, ' find the smallest limit of each'),
+        this.button,
+      ),
+    )
   }
 
   async run() {
@@ -147,12 +175,18 @@ export class WhatIfView {
       const card = el('div', { class: 'card' })
       this.cards.append(card)
       const x = [...row.curve.event, this.store.recording.events]
-      this.charts.push(new Chart(card, viewport, {
-        name: row.name || row.spec, axis: 'event', shared,
-        curves: [{ name: 'reserved', x, y: row.curve.reserved, dash: [8, 4] },
-          { name: 'allocated', x, y: row.curve.allocated, dash: [] }],
-        onpick: (at) => this.app.open('memory', { event: Math.round(at) }),
-      }))
+      this.charts.push(
+        new Chart(card, viewport, {
+          name: row.name || row.spec,
+          axis: 'event',
+          shared,
+          curves: [
+            { name: 'reserved', x, y: row.curve.reserved, dash: [8, 4] },
+            { name: 'allocated', x, y: row.curve.allocated, dash: [] },
+          ],
+          onpick: (at) => this.app.open('memory', { event: Math.round(at) }),
+        }),
+      )
     }
     this.cards.dataset.charts = rows.length
     if (!exported()) this.showPlan()
@@ -161,30 +195,78 @@ export class WhatIfView {
   table(result) {
     const number = (text) => el('td', { class: 'number' }, text)
     const limit = (n) => (n === 0 ? '' : n < 0 ? 'none' : bytes(n))
-    return el('table', {},
-      el('caption', {}, `${result.limit ? `With a limit of ${bytes(result.limit)}. ` : ''}No allocator can do with less than ` +
-        `${bytes(result.lower_bound)}.`),
-      el('thead', {}, el('tr', {}, ['allocator', 'reserved peak', 'over requested', 'smallest limit', 'out of memory',
-        'driver calls', 'driver time'].map((t, i) => el('th', { class: i ? 'number' : false, scope: 'col' }, t)))),
-      el('tbody', {}, result.rows.map((row, i) => el('tr', { class: i === result.best ? 'chosen' : false, 'data-spec': row.spec },
-        el('th', { scope: 'row' }, i === result.best ? '★ ' : '', row.name || row.spec, i === result.best ? ' (best)' : '',
-          row.failure ? el('div', { class: 'grow' }, row.failure) : null,
-          (row.notes ?? []).map((n) => el('div', { class: 'summary' }, n))),
-        number(bytes(row.reserved_peak)), number(row.waste ? row.waste.toFixed(2) + '×' : ''), number(limit(row.smallest_limit)),
-        number(row.completed ? count(row.ooms) : `${count(row.ooms)}, stopped`), number(count(row.driver_calls)),
-        number(time(row.driver_time_us))))))
+    return el(
+      'table',
+      {},
+      el(
+        'caption',
+        {},
+        `${result.limit ? `With a limit of ${bytes(result.limit)}. ` : ''}No allocator can do with less than ` +
+          `${bytes(result.lower_bound)}.`,
+      ),
+      el(
+        'thead',
+        {},
+        el(
+          'tr',
+          {},
+          [
+            'allocator',
+            'reserved peak',
+            'over requested',
+            'smallest limit',
+            'out of memory',
+            'driver calls',
+            'driver time',
+          ].map((t, i) => el('th', { class: i ? 'number' : false, scope: 'col' }, t)),
+        ),
+      ),
+      el(
+        'tbody',
+        {},
+        result.rows.map((row, i) =>
+          el(
+            'tr',
+            { class: i === result.best ? 'chosen' : false, 'data-spec': row.spec },
+            el(
+              'th',
+              { scope: 'row' },
+              i === result.best ? '★ ' : '',
+              row.name || row.spec,
+              i === result.best ? ' (best)' : '',
+              row.failure ? el('div', { class: 'grow' }, row.failure) : null,
+              (row.notes ?? []).map((n) => el('div', { class: 'summary' }, n)),
+            ),
+            number(bytes(row.reserved_peak)),
+            number(row.waste ? row.waste.toFixed(2) + '×' : ''),
+            number(limit(row.smallest_limit)),
+            number(row.completed ? count(row.ooms) : `${count(row.ooms)}, stopped`),
+            number(count(row.driver_calls)),
+            number(time(row.driver_time_us)),
+          ),
+        ),
+      ),
+    )
   }
 
   // showPlan offers the packing of the plan, which is made when it is asked for.
   showPlan() {
     if (this.timeline) return
     const box = el('div', { class: 'plots plan' })
-    const button = el('button', {
-      onclick: () => {
-        button.remove()
-        this.timeline = new Timeline(this.store, box, 'plan')
+    const button = el(
+      'button',
+      {
+        onclick: () => {
+          button.remove()
+          this.timeline = new Timeline(this.store, box, 'plan')
+        },
       },
-    }, 'Show the packing of a plan')
-    this.planBox.replaceChildren(el('h2', {}, 'Plan: every block at an offset that is computed beforehand'), button, box)
+      'Show the packing of a plan',
+    )
+    this.planBox.replaceChildren(
+      el('h2', {}, 'Plan: every block at an offset that is computed beforehand'),
+      button,
+      box,
+    )
   }
 }
