@@ -41,7 +41,7 @@ func writeExplained(w *page, x *explained, most uint) {
 	}
 	fmt.Fprintln(w)
 	w.paragraph("  ", fmt.Sprintf("held at %s, %s in all:", r.View.Moment.Name, diagnose.FormatSize(r.View.Bytes)))
-	writeHolderTable(w, r.View, []holders.Key{holders.ByLine, holders.ByCategory}, most)
+	writeHolderTable(w, r.View, []holders.Key{holders.ByLine, holders.ByCategory}, most, diagnose.FormatSize)
 	for _, note := range r.Notes {
 		w.paragraph("Note: ", note)
 	}

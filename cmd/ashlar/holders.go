@@ -95,7 +95,7 @@ func (c *infoCmd) writeHolders(s *streams, in *input, views []*holders.View, key
 			device = fmt.Sprintf(", device %d", v.Device())
 		}
 		s.out.paragraph("", fmt.Sprintf("%s%s: %v in %s", in.name(), device, v.Moment, plural(len(v.Blocks), "block")))
-		writeHolderTable(s.out, v, keys, c.Top)
+		writeHolderTable(s.out, v, keys, c.Top, bytesize.Format)
 		s.out.width = width
 	}
 	return nil
@@ -112,8 +112,9 @@ func heldOf(in *input, v *holders.View, keys []holders.Key) *heldMemory {
 	return held
 }
 
-// writeHolderTable writes at most a number of holders, or all if it is 0, and the sum of the others.
-func writeHolderTable(w *page, v *holders.View, keys []holders.Key, most uint) {
+// writeHolderTable writes at most a number of holders, or all if it is 0, and the sum of the others. The function size
+// writes a number of bytes.
+func writeHolderTable(w *page, v *holders.View, keys []holders.Key, most uint, size func(int64) string) {
 	all := v.By(keys...)
 	shown := all
 	if most > 0 && uint(len(all)) > most+1 { // a line for one more is as long as that one
@@ -121,7 +122,7 @@ func writeHolderTable(w *page, v *holders.View, keys []holders.Key, most uint) {
 	}
 	fmt.Fprintf(w, "\n%s %s %s  %s\n", pad("requested", 12), pad("share", 7), pad("blocks", 8), strings.Join(keyNames(keys), ", "))
 	line := func(bytes int64, blocks int, label string) {
-		w.paragraph(fmt.Sprintf("%s %s %s  ", pad(bytesize.Format(bytes), 12), pad(percent(bytes, v.Bytes), 7),
+		w.paragraph(fmt.Sprintf("%s %s %s  ", pad(size(bytes), 12), pad(percent(bytes, v.Bytes), 7),
 			pad(count(blocks), 8)), label)
 	}
 	var bytes int64
