@@ -25,7 +25,7 @@ func (r *Recording) bandsPicture(w *window) *container {
 	least := max(1, (w.high-w.low)/int64(w.height))
 	t, ok := r.bands(w, list, least)
 	for !ok {
-		if least > w.high-w.low { // rows cannot get higher
+		if least > (w.high-w.low)/2 { // a column has few bands
 			w.width = (len(list) + 1) / 2
 			list = r.columns(w)
 		} else {
@@ -61,7 +61,7 @@ func (r *Recording) bands(w *window, list []column, least int64) (*rects, bool) 
 			for j < len(before) && before[j].id < b.id {
 				j++
 			}
-			if j < len(before) && before[j].continues(b, t, open[j], least/2) {
+			if j < len(before) && before[j].continues(b, t, open[j], least/8) {
 				t.x1[open[j]]++
 				next = append(next, open[j])
 				continue

@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -134,7 +135,7 @@ type exporter struct {
 	levels    int
 	limit     int64
 	bytes     int64
-	responses map[string]string // base64, by path
+	responses map[string]string // gzip in base64, by path
 }
 
 // add adds the answer for a path.
@@ -148,12 +149,21 @@ func (x *exporter) add(path string, result any, err error) error {
 	} else if body, err = json.Marshal(result); err != nil {
 		return fmt.Errorf("view: exporting %s: %w", path, err)
 	}
-	text := base64.StdEncoding.EncodeToString(body)
+	text := base64.StdEncoding.EncodeToString(zipped(body))
 	x.responses[path] = text
 	if x.bytes += int64(len(text)); x.bytes > x.limit {
 		return errTooLarge
 	}
 	return nil
+}
+
+// zipped compresses an answer.
+func zipped(body []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(body) // a bytes.Buffer never fails
+	_ = z.Close()
+	return b.Bytes()
 }
 
 // collect collects all answers.

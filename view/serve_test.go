@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"io"
 	"net"
@@ -271,7 +272,7 @@ func TestDifferencesAddUp(t *testing.T) {
 func TestExportedPagesNeedNothingElse(t *testing.T) {
 	s, _ := serve(t, "streams", "unet.stacks")
 	var page bytes.Buffer
-	if err := s.Export(&page, ExportOptions{Specs: []string{"caching"}, MaxBytes: 64 << 20}); err != nil {
+	if err := s.Export(&page, ExportOptions{Specs: []string{"caching"}, MaxBytes: 16 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	text := page.String()
@@ -288,8 +289,12 @@ func TestExportedPagesNeedNothingElse(t *testing.T) {
 	if err := json.NewDecoder(strings.NewReader(data)).Decode(&x); err != nil {
 		t.Fatal(err)
 	}
+	z, err := gzip.NewReader(bytes.NewReader(x.Responses["api/recordings"]))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var o overview
-	if err := json.Unmarshal(x.Responses["api/recordings"], &o); err != nil {
+	if err := json.NewDecoder(z).Decode(&o); err != nil {
 		t.Fatal(err)
 	}
 	if o.Export == nil || o.Export.Levels == 0 || len(o.Recordings) != 2 || o.Recordings[0].File != "streams" {

@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // recorded returns the first recording of a file of testdata/traces.
@@ -340,5 +343,42 @@ func TestHolesArePinnedByTheBlocksOfTheirSegment(t *testing.T) {
 				t.Fatalf("nothing at %d in segment %#x", at, g.Ptr)
 			}
 		}
+	}
+}
+
+func TestContradictoryRecordingsHavePictures(t *testing.T) {
+	const huge, last = 1 << 62, ^driver.Pointer(0)
+	e := func(a mem.Action, ptr driver.Pointer, size int64) trace.Event {
+		return trace.Event{Action: a, Ptr: ptr, Size: size}
+	}
+	events := []trace.Event{
+		e(mem.ActionSegmentFree, 100, 50),
+		e(mem.ActionSegmentAlloc, last-10, huge),
+		e(mem.ActionAlloc, 100, huge),
+		e(mem.ActionAlloc, 100, huge),
+		e(mem.ActionAlloc, last, huge),
+		e(mem.ActionAlloc, 5, huge),
+		e(mem.ActionFreeCompleted, 77, 1),
+		e(mem.ActionSegmentUnmap, 0, huge),
+		e(mem.ActionOOM, 0, huge),
+		e(mem.ActionFreeRequested, 5, 0),
+	}
+	s := &snapshot.Snapshot{Traces: []*trace.Trace{{Events: events, Streams: []uint64{0}, Metadata: []string{""}}}}
+	all, err := newRecordings(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := all[0]
+	infoOf(r)
+	for _, w := range windows(r) {
+		addresses := w
+		r.bandsPicture(&w).encode()
+		r.addressesPicture(&addresses).encode()
+	}
+	for event := -1; event < r.events(); event++ {
+		r.statePicture(event).encode()
+		r.pickBand(event, 1<<61, nil)
+		r.pickAddress(event, 1<<61)
+		r.holdersAt(event, []holders.Key{holders.ByLine}, 10, nil)
 	}
 }

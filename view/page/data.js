@@ -13,7 +13,7 @@ export function has(path) {
 // load answers a request of the protocol: the parsed JSON, or {header, arrays...} of a container. Errors have the
 // server's sentence and its status.
 export async function load(path, { signal, post, remove } = {}) {
-  if (exported()) return decode(carried(path))
+  if (exported()) return decode(await carried(path))
   const options = { signal, cache: 'no-store', method: remove ? 'DELETE' : post ? 'POST' : 'GET' }
   if (post) {
     options.headers = { 'Content-Type': 'application/json' }
@@ -34,10 +34,11 @@ export async function load(path, { signal, post, remove } = {}) {
   return result
 }
 
-function carried(path) {
+async function carried(path) {
   const text = globalThis.ashlarExport.responses[path]
   if (text === undefined) throw Object.assign(new Error('This is not in an exported page.'), { status: 404 })
-  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer
+  const packed = new Blob([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))])
+  return new Response(packed.stream().pipeThrough(new DecompressionStream('gzip'))).arrayBuffer()
 }
 
 function sentence(body) {
