@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
@@ -19,7 +20,8 @@ const livePath = "/debug/ashlar/"
 
 // Times and sizes of the requests to a running program.
 const (
-	attachEvery   = time.Second
+	attachEvery   = time.Second // and for each attachBytes that were read last
+	attachBytes   = 8 << 20
 	attachTimeout = 2 * time.Minute
 	maxLiveList   = 1 << 20
 )
@@ -42,13 +44,13 @@ func (s *Server) Attach(ctx context.Context, address string) error {
 	if err := a.refresh(ctx); err != nil {
 		return fmt.Errorf("view: attaching to %s: %w; the program must serve package view/live or, in Python, call ashlar.serve()", address, err)
 	}
-	ticker := time.NewTicker(attachEvery)
-	defer ticker.Stop()
 	for {
+		timer := time.NewTimer(attachEvery * time.Duration(1+a.bytes/attachBytes))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 		}
 		if err := a.refresh(ctx); err != nil && ctx.Err() == nil {
 			a.fail(err) // the page keeps showing the last state
@@ -80,6 +82,7 @@ type attachment struct {
 	base   *url.URL
 	client *http.Client
 	shown  map[string]*attached // by name
+	bytes  int64                // that the last refresh read
 }
 
 // An attached is a recording of the program.
@@ -90,6 +93,7 @@ type attached struct {
 
 // refresh reads the recordings that have changed.
 func (a *attachment) refresh(ctx context.Context) error {
+	a.bytes = 0
 	var list []liveSource
 	if err := a.get(ctx, a.base, func(r io.Reader) error {
 		return json.NewDecoder(io.LimitReader(r, maxLiveList)).Decode(&list)
@@ -118,7 +122,9 @@ func (a *attachment) read(ctx context.Context, name string, into *Source) error 
 	u := a.base.JoinPath("snapshot")
 	u.RawQuery = url.Values{"name": {name}}.Encode()
 	return a.get(ctx, u, func(r io.Reader) error {
-		trace, err := snapshot.Read(r)
+		counted := &countio.Reader{R: r}
+		trace, err := snapshot.Read(counted)
+		a.bytes += counted.N
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ var exceptions = []exception{
 	{"drivers", "replay/verify", "driver/sim", "the cost model of driver calls"},
 	{"drivers", "replay", "driver/sim", "the cost model of driver calls, and the device on which settings are compared"},
 	{"determinism", "view", "crypto/rand.Text", "the token of a page must be hard to guess"},
-	{"determinism", "view", "time.NewTicker", "how often a page that is attached to a program asks it for news"},
+	{"determinism", "view", "time.NewTimer", "how often a page that is attached to a program asks it for news"},
 	{"drivers", "engine", "driver/cuda", "Open takes the best device of the machine"},
 	{"drivers", "engine", "driver/host", "the host is the best device where there is no GPU"},
 	{"output", "engine", "log/slog", "Config.Log is the caller's, and receives only what Session.WithDebug requests"},
