@@ -62,6 +62,7 @@ func BenchmarkFirstPicture(b *testing.B) {
 				b.ReportMetric(drawing, "drawing-MiB")
 			}
 			b.ReportMetric(total/float64(b.N), "page-ms")
+			b.ReportMetric(float64(len(file))/mib, "file-MiB")
 		})
 	}
 }

@@ -16,6 +16,16 @@ import { keys as colourKeys } from 'ashlar/groups.js'
 import { keyHelp } from 'ashlar/viewport.js'
 import { setTheme } from 'ashlar/palette.js'
 
+// Modules that only others import are named here, too, so that the browser asks for all of them at once.
+import 'ashlar/axes.js'
+import 'ashlar/bands.js'
+import 'ashlar/gl.js'
+import 'ashlar/hover.js'
+import 'ashlar/lines.js'
+import 'ashlar/moments.js'
+import 'ashlar/painter.js'
+import 'ashlar/plot.js'
+
 const $ = (id) => document.getElementById(id)
 
 // The views, in the order of their tabs: whether they have the panel of details, and how they are made.
