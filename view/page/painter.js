@@ -68,7 +68,11 @@ export class Painter {
     const b = t.bands
     const column = b.columnAt(plot.viewport.x1 - (plot.viewport.x1 - plot.viewport.x0) * 0.01)
     const { box } = plot
-    const name = (text, y) => {
+    const peak = t.store.recording.requested_peak
+    const peakX = plot.toX(t.axisOf(peak.event))
+    const nearPeak = (y) => Math.abs(y - plot.toY(peak.bytes)) < 17 && peakX > box.x + box.width - 240
+    const name = (text, at) => {
+      const y = nearPeak(at) ? plot.toY(peak.bytes) - 18 : at
       if (y > box.y && y < box.y + box.height) plate(c, text, box.x + box.width - 6, Math.max(y, box.y + 10), 'right')
     }
     const requested = plot.toY(b.data.requested[column]) - 11
