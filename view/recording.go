@@ -40,12 +40,16 @@ func newRecordings(s *snapshot.Snapshot) (all []*Recording, err error) {
 	}
 	for _, h := range histories {
 		r := &Recording{snapshot: s, h: h, blocks: h.Blocks}
+		var steps sync.WaitGroup
+		steps.Go(func() { r.foundSteps() })
 		r.segments = segmentsOf(h)
 		r.levels = levelsOf(r.segments)
 		r.ends = endTreeOf(h.Blocks)
 		r.extremes = extremesOf(h)
 		r.setClock()
 		r.setLines()
+		r.addressAxis()
+		steps.Wait()
 		all = append(all, r)
 	}
 	return all, nil
