@@ -35,6 +35,7 @@ export class Plot {
       this.draw()
     })
     viewport.onMove((moving) => this.move(moving))
+    this.resize() // events may come before the observer's first call
   }
 
   close() {
