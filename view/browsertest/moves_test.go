@@ -160,6 +160,7 @@ func TestKeyboard(t *testing.T) {
 	}
 	b.do(chromedp.Focus(chromedp.CSS("#tab-addresses")), chromedp.KeyEvent(kb.ArrowRight))
 	b.wait(`ashlarView.shown === 'state' && document.activeElement.id === 'tab-state'`)
+	b.wait(`document.querySelector('.segments').dataset.loaded`)
 	b.do(chromedp.Focus(chromedp.CSS(".segments canvas")), chromedp.KeyEvent(kb.ArrowDown+kb.ArrowRight))
 	b.wait(`ashlarView.store.state.block !== undefined`)
 	b.do(chromedp.KeyEvent("?"))
