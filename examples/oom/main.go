@@ -62,7 +62,7 @@ func serve(a mem.Allocator, s driver.Stream) error {
 		}
 		result, err := a.Alloc(s, 30<<20)
 		if err != nil {
-			return err
+			return fmt.Errorf("after %d results: %w", len(results), err)
 		}
 		a.Free(scratch)
 		results = append(results, result)
