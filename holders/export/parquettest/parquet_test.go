@@ -143,7 +143,9 @@ func TestRowsAreBlocks(t *testing.T) {
 	s := &snapshot.Snapshot{Stacks: stacks, Traces: []*trace.Trace{tr}, Segments: []snapshot.Segment{{
 		Ptr: 0x1000, TotalSize: 0x1000, Blocks: []snapshot.Block{{Ptr: 0x1000, Size: 77, State: mem.ActiveAllocated}},
 	}}}
-	rows, f := read(t, viewOf(t, s, "end"))
+	view := viewOf(t, s, "end")
+	blocks := view.History().Blocks // for the categories, which are inferred
+	rows, f := read(t, view)
 	if len(rows) != n+1 || len(f.RowGroups()) != 3 {
 		t.Fatalf("%d rows in %d groups", len(rows), len(f.RowGroups()))
 	}
@@ -153,12 +155,12 @@ func TestRowsAreBlocks(t *testing.T) {
 		t.Errorf("the old block: %s\nwant %s", got, want)
 	}
 	for i := range n {
-		want := fmt.Sprintf("0 8000000000000000 0 %d %d %d %d %d %d %d false false default unknown - (no stack) (no stack) "+
-			"(no stack) -", i, 2*i, 2*i+1, 2*i+1, i+1, i+1, i+1)
+		want := fmt.Sprintf("0 8000000000000000 0 %d %d %d %d %d %d %d false false default %s - (no stack) (no stack) "+
+			"(no stack) -", i, 2*i, 2*i+1, 2*i+1, i+1, i+1, i+1, blocks[i+1].Category)
 		if i%2 == 1 {
-			want = fmt.Sprintf("0 8000000000000000 8000000000000000 %d %d %d %d %d %d %d false false (1, 2) unknown layer 1 "+
+			want = fmt.Sprintf("0 8000000000000000 8000000000000000 %d %d %d %d %d %d %d false false (1, 2) %s layer 1 "+
 				"model.py:10 forward\ufffd model.py forward\ufffd model.py model.py:10 forward\ufffd\ntrain.py:3 <module>",
-				i, 2*i, 2*i+1, 2*i+1, i+1, i+1, i+1)
+				i, 2*i, 2*i+1, 2*i+1, i+1, i+1, i+1, blocks[i+1].Category)
 		}
 		if got := text(&rows[i+1]); got != want {
 			t.Fatalf("row %d: %s\nwant %s", i+1, got, want)
