@@ -13,8 +13,8 @@ type CurvePoint struct {
 }
 
 // Curve runs w as Simulate does, and returns the memory over time: at most so many points, for equal numbers of
-// allocations. An allocator that reports its events is followed exactly; of others, the statistics are read once for
-// each point. The points end with a request that has no room. The error is that of Simulate.
+// allocations, each with the peaks of its part. The points end with a request that has no room. The error is that of
+// Simulate.
 func Curve(w *Work, spec string, limit, capacity int64, points int) ([]CurvePoint, error) {
 	s, err := ParseSpec(spec, w.Recorded)
 	if err != nil {
@@ -25,11 +25,10 @@ func Curve(w *Work, spec string, limit, capacity int64, points int) ([]CurvePoin
 	}
 	c := newCurve(w, points)
 	r := simulation{work: w, spec: &s, limit: limit, capacity: capacity, ungauged: true}
-	r.onAlloc, r.observe, r.beforeRun = c.allocate, c.event, c.follow
+	r.beforeRun, r.onAlloc, r.afterAlloc = c.follow, c.allocate, c.read
 	if _, err := r.do(); err != nil {
 		return nil, err
 	}
-	c.read()
 	return c.points, nil
 }
 
@@ -38,8 +37,7 @@ type curve struct {
 	entries []int // of the allocations
 	every   int   // allocations for each point
 	points  []CurvePoint
-	sums    trace.Totals
-	stats   mem.StatsReporter // of an allocator that does not report its events, or nil
+	stats   mem.StatsReporter
 }
 
 func newCurve(w *Work, points int) *curve {
@@ -61,43 +59,25 @@ func newCurve(w *Work, points int) *curve {
 	return c
 }
 
-// follow chooses how the memory of an allocator is known.
-func (c *curve) follow(a mem.Allocator) {
-	if _, ok := mem.Find[observable](a); !ok {
-		c.stats, _ = mem.Find[mem.StatsReporter](a)
-	}
-}
+func (c *curve) follow(a mem.Allocator) { c.stats, _ = mem.Find[mem.StatsReporter](a) }
 
 // allocate begins the n-th allocation, and a new point if it is the first of one.
 func (c *curve) allocate(n int) {
 	if (n-1)%c.every == 0 {
-		c.read()
-		c.points = append(c.points, CurvePoint{
-			Reserved: c.sums.Reserved.Current, Allocated: c.sums.Requested.Current,
-		})
+		c.points = append(c.points, CurvePoint{})
 	}
 	if n <= len(c.entries) {
 		c.points[len(c.points)-1].Entry = c.entries[n-1]
 	}
 }
 
-// read reads the statistics of an allocator that does not report its events.
+// read notes the memory after an allocation: between two, none rises.
 func (c *curve) read() {
-	if c.stats == nil || len(c.points) == 0 {
+	if c.stats == nil {
 		return
 	}
 	stats := c.stats.Stats()
 	p := &c.points[len(c.points)-1]
-	p.Reserved, p.Allocated = stats.ReservedBytes.All.Current, stats.RequestedBytes.All.Current
-}
-
-// event applies an event of the allocator.
-func (c *curve) event(_ int, e mem.Event) {
-	c.sums.Add(e.Action, e.Size)
-	if len(c.points) == 0 {
-		return
-	}
-	p := &c.points[len(c.points)-1]
-	p.Reserved = max(p.Reserved, c.sums.Reserved.Current)
-	p.Allocated = max(p.Allocated, c.sums.Requested.Current)
+	p.Reserved = max(p.Reserved, stats.ReservedBytes.All.Current)
+	p.Allocated = max(p.Allocated, stats.RequestedBytes.All.Current)
 }

@@ -10,7 +10,7 @@ import (
 
 // The highest points of a curve are the peaks of the same run, and the points follow the recording.
 func TestCurveReachesThePeaks(t *testing.T) {
-	s, err := snapshot.ReadFile(filepath.Join("..", "testdata", "traces", "unet.pickle.zst"))
+	s, err := snapshot.ReadFile(filepath.Join("..", "testdata", "traces", "resnet.stacks.pickle.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestCurveReachesThePeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "direct", "paged"} {
+	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "direct", "paged", "arena"} {
 		row, err := replay.Simulate(works[0], spec, 0, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -13,16 +13,17 @@ import (
 
 // A simulation is a run of a program on a new allocator of a new device, simulated unless open is set.
 type simulation struct {
-	work     *Work
-	ops      *trace.Program // the ops to run; nil means all ops of the work
-	spec     *Spec
-	limit    int64 // bytes; 0 is none
-	capacity int64
-	open     func(capacity int64) (driver.Device, error) // nil: simulated
-	opts     Options
-	ungauged bool                // do not measure the driver use
-	onAlloc  func(n int)         // receives the number of calls of Alloc, if not nil
-	atEnd    func(mem.Allocator) // called with the allocator after the run, if not nil
+	work       *Work
+	ops        *trace.Program // the ops to run; nil means all ops of the work
+	spec       *Spec
+	limit      int64 // bytes; 0 is none
+	capacity   int64
+	open       func(capacity int64) (driver.Device, error) // nil: simulated
+	opts       Options
+	ungauged   bool                // do not measure the driver use
+	onAlloc    func(n int)         // receives the number of calls of Alloc, if not nil
+	afterAlloc func()              // is called after each call of Alloc, if not nil
+	atEnd      func(mem.Allocator) // called with the allocator after the run, if not nil
 	// beforeRun is called with the allocator before the run, if not nil.
 	beforeRun func(mem.Allocator)
 	observe   func(allocs int, e mem.Event)
@@ -69,8 +70,8 @@ func (r *simulation) do() (res simulationResult, err error) {
 	if r.beforeRun != nil {
 		r.beforeRun(a)
 	}
-	if r.onAlloc != nil || r.observe != nil {
-		counter := &counted{below: a, on: r.onAlloc}
+	if r.onAlloc != nil || r.afterAlloc != nil || r.observe != nil {
+		counter := &counted{below: a, on: r.onAlloc, after: r.afterAlloc}
 		if o, ok := mem.Find[observable](a); ok && r.observe != nil {
 			o.Observe(func(e mem.Event) { r.observe(counter.n, e) })
 			defer o.Observe(nil)
@@ -112,6 +113,7 @@ type counted struct {
 	below mem.Allocator
 	n     int // calls of Alloc, including the current one
 	on    func(n int)
+	after func()
 }
 
 // Unwrap implements mem.Wrapper.
@@ -123,7 +125,11 @@ func (c *counted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if c.on != nil {
 		c.on(c.n)
 	}
-	return c.below.Alloc(s, size)
+	b, err := c.below.Alloc(s, size)
+	if c.after != nil {
+		c.after()
+	}
+	return b, err
 }
 
 // Free implements mem.Allocator.

@@ -13,7 +13,7 @@ import (
 // plan.
 func TestWhatIf(t *testing.T) {
 	s := read(t, "resnet.stacks")
-	specs := []string{"caching", "caching:expandable_segments:True", "bfc"}
+	specs := []string{"caching", "caching:expandable_segments:True", "paged"}
 	works, err := replay.Works(s)
 	if err != nil {
 		t.Fatal(err)
