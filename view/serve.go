@@ -141,27 +141,38 @@ func (s *Server) await(ctx context.Context, b *broadcast, after string) {
 	}
 }
 
-// allocatorSpecs are the suggestions for comparisons.
-var allocatorSpecs = []string{
-	"caching", "caching:", "caching:expandable_segments:True", "caching:max_split_size_mb:128",
-	"caching:garbage_collection_threshold:0.8", "arena", "paged", "bfc", "direct", "planned",
+// A suggestion is an allocator for comparisons.
+type suggestion struct {
+	Spec string `json:"spec"`
+	Name string `json:"name"` // for people
+}
+
+// suggestions returns the allocators that the page offers.
+func suggestions() (all []suggestion) {
+	for _, spec := range []string{
+		"caching", "caching:", "caching:expandable_segments:True", "caching:max_split_size_mb:128",
+		"caching:garbage_collection_threshold:0.8", "arena", "paged", "bfc", "direct", "planned",
+	} {
+		all = append(all, suggestion{spec, specName(spec)})
+	}
+	return all
 }
 
 // An overview lists the recordings as JSON.
 type overview struct {
-	Version    int         `json:"version"`
-	Ashlar     string      `json:"ashlar"`
-	Live       bool        `json:"live"`
-	Export     *exportText `json:"export"`
-	Allocators []string    `json:"allocators"`
-	Recordings []*info     `json:"recordings"`
+	Version    int          `json:"version"`
+	Ashlar     string       `json:"ashlar"`
+	Live       bool         `json:"live"`
+	Export     *exportText  `json:"export"`
+	Allocators []suggestion `json:"allocators"`
+	Recordings []*info      `json:"recordings"`
 }
 
 func (s *Server) overview() *overview {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := &overview{
-		Version: s.news.version, Ashlar: s.options.Version, Live: s.options.Live, Allocators: allocatorSpecs,
+		Version: s.news.version, Ashlar: s.options.Version, Live: s.options.Live, Allocators: suggestions(),
 		Recordings: []*info{},
 	}
 	for _, x := range s.sources {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/ashlar-go/ashlar/replay"
 )
@@ -159,6 +160,9 @@ func specName(spec string) string {
 		return "as recorded"
 	case replay.AsRecorded + ":":
 		return "PyTorch's defaults"
+	}
+	if settings, ok := strings.CutPrefix(spec, replay.AsRecorded+":"); ok {
+		return "PyTorch, " + settings
 	}
 	return spec
 }

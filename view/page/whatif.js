@@ -64,8 +64,8 @@ export class WhatIfView {
     const { store } = this
     const r = store.recording
     const chosen = new Set((store.state.specs ?? 'caching caching:expandable_segments:True').split(' '))
-    const suggestions = store.allocators.length ? store.allocators : ['caching']
-    this.checks = suggestions.map((spec) =>
+    const suggestions = store.allocators.length ? store.allocators : [{ spec: 'caching', name: 'as recorded' }]
+    this.checks = suggestions.map(({ spec }) =>
       el('input', { type: 'checkbox', value: spec, checked: chosen.delete(spec) }),
     )
     this.more = el('input', {
@@ -102,7 +102,7 @@ export class WhatIfView {
         el(
           'div',
           { class: 'bar' },
-          this.checks.map((c) => el('label', {}, c, ' ', c.value)),
+          this.checks.map((c, i) => el('label', {}, c, ' ', suggestions[i].name)),
         ),
       ),
       el(
