@@ -1,12 +1,13 @@
 """The work of compare.py: one workload under one allocator in one process, as JSON on the last line.
 
-    python3 workloads.py NAME [--limit BYTES] [--steps N] [--deterministic] [--wide]
+    python3 workloads.py NAME [--limit BYTES] [--steps N] [--deterministic] [--wide] [--profile]
 
 The scripts know nothing of Ashlar. Under `python3 -m ashlar workloads.py NAME` the same file runs on Ashlar's memory.
 The limit is set by torch.cuda.set_per_process_memory_fraction, and a workload that runs out of memory says so.
 
 With --wide, models have fewer and wider layers and batches are larger, so that the GPU is busy while Python prepares
-the next operations. Otherwise steps of these small models measure Python.
+the next operations. Otherwise steps of these small models measure Python. With --profile, eight more steps run under PyTorch's profiler, and
+the result has the seconds of their kernels and of all eight steps.
 """
 
 import argparse
@@ -209,7 +210,7 @@ WORKLOADS = {
 }
 
 
-def run(name, limit, steps, deterministic):
+def run(name, limit, steps, deterministic, profiled):
     torch.manual_seed(0)
     if deterministic:
         torch.use_deterministic_algorithms(True)
@@ -226,6 +227,7 @@ def run(name, limit, steps, deterministic):
         losses.append(loss.item().hex())
     stats = torch.cuda.memory_stats()
     return {
+        **(profile(step) if profiled else {}),
         "completed": True,
         "requested": stats["requested_bytes.all.peak"],
         "reserved": stats["reserved_bytes.all.peak"],
@@ -235,6 +237,20 @@ def run(name, limit, steps, deterministic):
     }
 
 
+def profile(step, steps=8):
+    """The seconds of the kernels of some steps, and of the steps."""
+    rng = random.Random(1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as p:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            step(rng)
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - start
+    kernels = sum(e.self_device_time_total for e in p.key_averages()) / 1e6
+    return {"kernels": kernels, "profiled": wall}
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("name", choices=WORKLOADS)
@@ -242,11 +258,12 @@ def main():
     p.add_argument("--steps", type=int, default=0)
     p.add_argument("--deterministic", action="store_true")
     p.add_argument("--wide", action="store_true")
+    p.add_argument("--profile", action="store_true")
     a = p.parse_args()
     global WIDE
     WIDE = a.wide
     try:
-        result = run(a.name, a.limit, a.steps, a.deterministic)
+        result = run(a.name, a.limit, a.steps, a.deterministic, a.profile)
     except torch.OutOfMemoryError as e:
         result = {"completed": False, "error": str(e).splitlines()[0]}
     result["backend"] = torch.cuda.get_allocator_backend()
