@@ -10,8 +10,8 @@ import (
 // workspaces of libraries. 0.3 to 1.2 GiB are usual.
 const ownOverhead = 3 << 29
 
-// The memory sizes of GPUs in MiB, as cudaMemGetInfo and its counterparts report them: of NVIDIA's Hopper and later data
-// center GPUs and AMD's, and of other GPUs of NVIDIA.
+// The memory sizes of GPUs in MiB, as cudaMemGetInfo and its counterparts report them: of NVIDIA's Hopper and later
+// data center GPUs and AMD's, and of other GPUs of NVIDIA.
 var (
 	largeGPUs = []int64{
 		81_050, 81_090, 81_150, 81_560, 95_320, 95_830, 97_250, 97_870, 143_156, 143_770, 182_640, 183_360,
@@ -24,8 +24,8 @@ var (
 	}
 )
 
-// otherWorkspace is the size of the workspace that PyTorch gives cuBLAS, as a block of its allocator, on GPUs other than
-// Hopper and AMD's (getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp). Those have 32 MiB.
+// otherWorkspace is the size of the workspace that PyTorch gives cuBLAS, as a block of its allocator, on GPUs other
+// than Hopper and AMD's (getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp). Those have 32 MiB.
 const otherWorkspace = 2*(4<<20) + 16*(8<<10)
 
 // ownsGPU reports whether the process could have a whole GPU of a usual size, except its own overhead.

@@ -176,8 +176,8 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 	return w, nil
 }
 
-// Part returns the ops [from, to) of w.Program as work of its own: see trace.Program.Part. The recorded limit stays that
-// of the whole recording. The row AsRecorded of Compare has the figures of a run on the simulated device.
+// Part returns the ops [from, to) of w.Program as work of its own: see trace.Program.Part. The recorded limit stays
+// that of the whole recording. The row AsRecorded of Compare has the figures of a run on the simulated device.
 func (w *Work) Part(from, to int) *Work {
 	part := *w
 	part.Program = w.Program.Part(from, to)

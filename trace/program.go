@@ -208,10 +208,10 @@ func (p *Program) Within(limit int64) *Program {
 	return &within
 }
 
-// Part returns the ops [from, to) of p as a program of its own, to run a part of a recording. The blocks that are active
-// before op from become its Prelude: they are allocated in the order of p and, if their deferred free is not complete,
-// freed. Blocks, streams and pools keep their numbers. The programs share no data that either changes. P must be valid
-// (see Check). Part panics unless 0 <= from <= to <= len(p.Ops).
+// Part returns the ops [from, to) of p as a program of its own, to run a part of a recording. The blocks that are
+// active before op from become its Prelude: they are allocated in the order of p and, if their deferred free is not
+// complete, freed. Blocks, streams and pools keep their numbers. The programs share no data that either changes. P must
+// be valid (see Check). Part panics unless 0 <= from <= to <= len(p.Ops).
 func (p *Program) Part(from, to int) *Program {
 	if from < 0 || from > to || to > len(p.Ops) {
 		panic(fmt.Sprintf("trace: part [%d, %d) of a program of %d ops", from, to, len(p.Ops)))

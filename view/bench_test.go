@@ -34,7 +34,8 @@ func generated(tb testing.TB, events int) (path string) {
 	return path
 }
 
-// BenchmarkFirstPicture measures the parts of the time from a file to the first picture of it. Run it with -benchtime 1x.
+// BenchmarkFirstPicture measures the parts of the time from a file to the first picture of it. Run it with -benchtime
+// 1x.
 func BenchmarkFirstPicture(b *testing.B) {
 	for _, events := range []int{100_000, 3_000_000, 10_000_000} {
 		b.Run(fmt.Sprint(events), func(b *testing.B) {

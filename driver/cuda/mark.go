@@ -214,9 +214,9 @@ func (s *stream) pollCaptured(call string, at *marked, r cu.Result) error {
 	return nil
 }
 
-// newest returns the mark to query for tick, which has not passed: its own, or an earlier one if its own was recorded in
-// a capture that has ended and so did no work; nil if there is none. If its capture is not nil, that is in progress. The
-// mark is valid while s.marks.mu is held. Between enter and leave.
+// newest returns the mark to query for tick, which has not passed: its own, or an earlier one if its own was recorded
+// in a capture that has ended and so did no work; nil if there is none. If its capture is not nil, that is in progress.
+// The mark is valid while s.marks.mu is held. Between enter and leave.
 func (s *stream) newest(call string, tick uint64) (*marked, error) {
 	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
 		at := s.marks.at(i)

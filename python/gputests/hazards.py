@@ -95,7 +95,8 @@ print(len(checks))
 
 def earlier(seconds):
     """The same for blocks that PyTorch's allocator gave out before Ashlar was enabled."""
-    return "%d blocks" % int(subprocess.check_output([sys.executable, "-c", EARLIER], env=plain_environment(), timeout=120))
+    count = subprocess.check_output([sys.executable, "-c", EARLIER], env=plain_environment(), timeout=120)
+    return f"{int(count)} blocks"
 
 
 def plain_environment():
@@ -286,7 +287,8 @@ def exits(seconds):
             how = ("plain", "exception", "os._exit", "cycle")[n // 2 % 4]
             side = ("native", "ashlar")[n % 2]
             prefix = ["-m", "ashlar"] if side == "ashlar" else []
-            p = subprocess.run([sys.executable, *prefix, script, how], capture_output=True, text=True, timeout=120, env=environment)
+            command = [sys.executable, *prefix, script, how]
+            p = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
             seen[side].setdefault(p.returncode, p.stderr[-300:])
             n += 1
     new = {status: text for status, text in seen["ashlar"].items() if status not in seen["native"]}
@@ -356,7 +358,8 @@ def training(seconds):
             torch.cuda.set_per_process_memory_fraction(1.01 * peak / total)
             deadline = time.monotonic() + seconds
     usual = sorted(times)[len(times) // 2]
-    return f"{len(times)} steps, {usual * 1e3:.0f} ms each, the longest after the first round {max(times[30:]) * 1e3:.0f} ms"
+    longest = max(times[30:])  # after the first round
+    return f"{len(times)} steps, {usual * 1e3:.0f} ms each, the longest {longest * 1e3:.0f} ms"
 
 
 def main():

@@ -13,8 +13,8 @@
 //	/debug/ashlar/                     the list of the recordings, as JSON
 //	/debug/ashlar/snapshot?name=gpu+0  a snapshot with the history so far, as PyTorch's viewer reads it
 //
-// Whoever can reach the server sees addresses, sizes, and the names of functions and files. Let it listen on
-// localhost, as for profiles. Requests change nothing. All functions may be called from several goroutines at once.
+// Clients of the server see addresses, sizes, and the names of functions and files. Let it listen on localhost, as for
+// profiles. Requests change nothing. All functions may be called from several goroutines at once.
 package live
 
 import (

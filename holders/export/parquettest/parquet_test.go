@@ -1,5 +1,5 @@
-// Package parquettest reads the tables of package export with an independent implementation of Parquet. It is a separate
-// module, so that no other module depends on it:
+// Package parquettest reads the tables of package export with an independent implementation of Parquet. It is a
+// separate module, so that no other module depends on it:
 //
 //	cd holders/export/parquettest && go test ./...
 package parquettest
