@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // columns is the width of a line of Report.Answer.
@@ -231,7 +232,7 @@ var units = []struct {
 func FormatSize(n int64) string {
 	for _, u := range units {
 		if n >= u.bytes {
-			return digits(float64(n)/float64(u.bytes)) + " " + u.name
+			return bytesize.ThreeDigits(float64(n)/float64(u.bytes)) + " " + u.name
 		}
 	}
 	return fmt.Sprintf("%d bytes", n)
@@ -241,7 +242,7 @@ func FormatSize(n int64) string {
 func between(low, high int64) string {
 	for _, u := range units {
 		if low >= u.bytes {
-			a, b := digits(float64(low)/float64(u.bytes)), digits(float64(high)/float64(u.bytes))
+			a, b := bytesize.ThreeDigits(float64(low)/float64(u.bytes)), bytesize.ThreeDigits(float64(high)/float64(u.bytes))
 			if a == b {
 				return "about " + a + " " + u.name
 			}
@@ -249,15 +250,4 @@ func between(low, high int64) string {
 		}
 	}
 	return fmt.Sprintf("%d to %d bytes", low, high)
-}
-
-// digits writes a number with three digits, or more if it has more before the point.
-func digits(x float64) string {
-	switch {
-	case x >= 99.95:
-		return fmt.Sprintf("%.0f", x)
-	case x >= 9.995:
-		return fmt.Sprintf("%.1f", x)
-	}
-	return fmt.Sprintf("%.2f", x)
 }

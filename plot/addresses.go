@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // A map of addresses has cells of cellSize pixels.
@@ -150,7 +151,7 @@ func (x *addressesPanel) legend(p *painter, y float64) {
 	}
 	for _, g := range x.groups.bySize() {
 		if g.at > 0 {
-			line(g.paint(p.palette), g.at, shareText(g.at, x.groups.moment.Bytes), g.label)
+			line(g.paint(p.palette), g.at, bytesize.Percent(g.at, x.groups.moment.Bytes), g.label)
 		}
 	}
 	if free := x.reserved - x.groups.moment.Bytes; free > 0 {

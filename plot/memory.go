@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // Memory returns a chart of the requested and the reserved memory over time, whose bands are groups of blocks.
@@ -144,7 +145,7 @@ func (p *painter) names(entries []entry, whole int64, top, bottom float64) {
 		p.line(paintAxis, 1, point{momentLeft + momentWidth, e.y}, point{namesLeft - 14, y}, point{namesLeft - 4, y})
 		p.text(label{x: sizesRight, y: y + 4, text: sizeText(e.bytes), style: textBold, align: alignRight})
 		if e.share {
-			p.text(label{x: sharesRight, y: y + 4, text: shareText(e.bytes, whole), style: textNote, align: alignRight})
+			p.text(label{x: sharesRight, y: y + 4, text: bytesize.Percent(e.bytes, whole), style: textNote, align: alignRight})
 		}
 		p.text(label{
 			x: labelsLeft, y: y + 4, text: p.fonts.fit(textPlain, e.label, historyWidth-margin-labelsLeft), title: e.label,

@@ -17,7 +17,6 @@
 package plot
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 
@@ -172,16 +171,4 @@ func sizeText(bytes int64) string {
 	text := bytesize.Format(bytes)
 	unit := strings.TrimLeft(text, "0123456789.-")
 	return strings.TrimSuffix(text, unit) + " " + unit
-}
-
-// shareText writes the part of a whole in percent.
-func shareText(part, whole int64) string {
-	share := 100 * float64(part) / float64(max(whole, 1))
-	switch {
-	case share > 0 && share < 0.05:
-		return "<0.1 %"
-	case share > 0 && share < 9.95:
-		return fmt.Sprintf("%.1f %%", share)
-	}
-	return fmt.Sprintf("%.0f %%", share)
 }

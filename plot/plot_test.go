@@ -295,16 +295,6 @@ func TestLongNamesAreCut(t *testing.T) {
 	}
 }
 
-func TestShares(t *testing.T) {
-	for part, want := range map[int64]string{
-		0: "0 %", 1: "<0.1 %", 600: "0.1 %", 52_000: "5.2 %", 820_000: "82 %", 1_000_000: "100 %",
-	} {
-		if got := shareText(part, 1_000_000); got != want {
-			t.Errorf("%d millionths: %s, want %s", part, got, want)
-		}
-	}
-}
-
 func TestNamesDoNotOverlap(t *testing.T) {
 	for _, ys := range [][]float64{
 		{100}, {100, 100, 100}, {0, 1, 400}, {390, 395, 399, 400}, {100, 101, 150, 151, 152, 300},

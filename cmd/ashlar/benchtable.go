@@ -80,10 +80,10 @@ func rate(size int64, took time.Duration) string {
 	}
 	switch perSecond := float64(size) / took.Seconds(); {
 	case perSecond >= 1e12:
-		return threeDigits(perSecond/1e12) + "TB/s"
+		return bytesize.ThreeDigits(perSecond/1e12) + "TB/s"
 	case perSecond >= 1e9:
-		return threeDigits(perSecond/1e9) + "GB/s"
+		return bytesize.ThreeDigits(perSecond/1e9) + "GB/s"
 	default:
-		return threeDigits(perSecond/1e6) + "MB/s"
+		return bytesize.ThreeDigits(perSecond/1e6) + "MB/s"
 	}
 }

@@ -40,7 +40,7 @@ func (x *comparison) headline() string {
 			more = "less"
 		}
 		return fmt.Sprintf("%s %s (%s), %s requested %s instead of %s.", bytesize.Format(abs(d)), more,
-			percent(abs(d), x.Requested[0]), after, moment, before)
+			bytesize.Percent(abs(d), x.Requested[0]), after, moment, before)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/diagnose"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // outlierPart is the part of the median of the ranks' peaks by which the peak of an outlier differs at least.
@@ -136,7 +137,7 @@ func rankAnswer(ranks []rank) (lines []string) {
 		}
 		n := r.distance()
 		text := fmt.Sprintf("%s has %s (%s) %s at its peak than the median of the %d traces", r.name, diagnose.FormatSize(n),
-			percent(n, r.report.RequestedPeak-r.excess), than, len(ranks))
+			bytesize.Percent(n, r.report.RequestedPeak-r.excess), than, len(ranks))
 		if r.line != "" {
 			text += ": most of it at " + r.line
 		}

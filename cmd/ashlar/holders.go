@@ -122,7 +122,7 @@ func writeHolderTable(w *page, v *holders.View, keys []holders.Key, most uint, s
 	}
 	fmt.Fprintf(w, "\n%s %s %s  %s\n", pad("requested", 12), pad("share", 7), pad("blocks", 8), strings.Join(keyNames(keys), ", "))
 	line := func(bytes int64, blocks int, label string) {
-		w.paragraph(fmt.Sprintf("%s %s %s  ", pad(size(bytes), 12), pad(percent(bytes, v.Bytes), 7),
+		w.paragraph(fmt.Sprintf("%s %s %s  ", pad(size(bytes), 12), pad(bytesize.Percent(bytes, v.Bytes), 7),
 			pad(count(blocks), 8)), label)
 	}
 	var bytes int64

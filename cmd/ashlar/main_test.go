@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/internal/golden"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
 )
@@ -309,7 +310,7 @@ func TestNumbers(t *testing.T) {
 		count(0): "0", count(999): "999", count(1000): "1,000", count(int64(-1234567)): "-1,234,567",
 		duration(12345): "12.3us", duration(999): "999ns", duration(6675645): "6.68ms", duration(36387700): "36.4ms",
 		duration(169 * time.Millisecond): "169ms", duration(1230 * time.Millisecond): "1.23s", duration(125 * time.Second): "2m5s",
-		percent(1, 0): "0 %", percent(28, 100): "28 %", percent(5, 1000): "0.5 %",
+		bytesize.Percent(1, 0): "0 %", bytesize.Percent(28, 100): "28 %", bytesize.Percent(5, 1000): "0.5 %",
 		strings.Join(wrap("max_split_size_mb:128", 12), "|"):     "max_split_size_mb:128",
 		strings.Join(wrap("a:1,b:[1:2,>:4],c:3", 8), "|"):        "a:1,|  b:[1:2,>:4],|  c:3",
 		clean("a\nb\x1b[31m\u202e\xff", 100):                     `a\nb\x1b[31m\u202e\xff`,

@@ -37,7 +37,7 @@ func replaySentences(c *replay.Comparison) []string {
 			of = " of that"
 		}
 		say("%s would have saved %s (%s)%s.", setting(c, b), bytesize.Format(c.Saving()),
-			percent(c.Saving(), r.ReservedPeak), of)
+			bytesize.Percent(c.Saving(), r.ReservedPeak), of)
 	default:
 		say("None of the other rows reserves less than %s.", recordedSettings(c))
 	}
@@ -63,7 +63,7 @@ func where(c *replay.Comparison) (out []string) {
 	over := r.ReservedPeak - r.RequestedPeak
 	say("%s %s was reserved for at most %s in use at a time: %s, %s of it, beyond that.",
 		what, bytesize.Format(r.ReservedPeak), bytesize.Format(r.RequestedPeak), bytesize.Format(over),
-		percent(over, r.ReservedPeak))
+		bytesize.Percent(over, r.ReservedPeak))
 	say("When the reserved memory reached its peak, %s of it was in use, %s was cached in segments that this "+
 		"request could not use, %s was free beside live blocks in the same segments, and %s was rounding.",
 		bytesize.Format(u.Requested), bytesize.Format(u.Free), bytesize.Format(u.Stranded), bytesize.Format(u.Rounding))
@@ -109,7 +109,7 @@ func leastNeeded(c *replay.Comparison, r, b *replay.Row) string {
 	}
 	more := r.SmallestLimit - b.SmallestLimit
 	return fmt.Sprintf("%s; %s need %s, %s (%s) more.", text, recordedSettings(c), bytesize.Format(r.SmallestLimit),
-		bytesize.Format(more), percent(more, b.SmallestLimit))
+		bytesize.Format(more), bytesize.Percent(more, b.SmallestLimit))
 }
 
 // recordedSettings is the name of the settings of the row AsRecorded in sentences.

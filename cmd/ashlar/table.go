@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ashlar-go/ashlar/internal/allocconf"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // maxBeside is the maximum width of settings beside the other columns.
@@ -185,44 +186,19 @@ func duration(d time.Duration) string {
 	case d >= time.Minute:
 		return d.Round(time.Second).String()
 	case d >= time.Second:
-		return threeDigits(d.Seconds()) + "s"
+		return bytesize.ThreeDigits(d.Seconds()) + "s"
 	case d >= time.Millisecond:
-		return threeDigits(float64(d)/1e6) + "ms"
+		return bytesize.ThreeDigits(float64(d)/1e6) + "ms"
 	case d >= time.Microsecond:
-		return threeDigits(float64(d)/1e3) + "us"
+		return bytesize.ThreeDigits(float64(d)/1e3) + "us"
 	}
 	return fmt.Sprintf("%dns", d)
-}
-
-func threeDigits(x float64) string {
-	switch {
-	case x >= 99.95:
-		return fmt.Sprintf("%.0f", x)
-	case x >= 9.995:
-		return fmt.Sprintf("%.1f", x)
-	}
-	return fmt.Sprintf("%.2f", x)
 }
 
 // smallPercent writes a part of 1 with three digits, as far as two after the point go.
 func smallPercent(part float64) string {
 	if p := 100 * part; p == 0 || p >= 0.005 {
-		return threeDigits(p) + "%"
+		return bytesize.ThreeDigits(p) + "%"
 	}
 	return "<0.01%"
-}
-
-// percent writes part as a part of whole.
-func percent(part, whole int64) string {
-	if whole == 0 {
-		return "0 %"
-	}
-	p := 100 * float64(part) / float64(whole)
-	switch {
-	case p > 0 && p < 0.05:
-		return "<0.1 %"
-	case p > 0 && p < 9.95:
-		return fmt.Sprintf("%.1f %%", p)
-	}
-	return fmt.Sprintf("%.0f %%", p)
 }

@@ -171,9 +171,9 @@ func writeTensors(w *page, l *tensorFileLine) {
 		bytesize.Format(l.Size))
 	field := func(name, text string) { w.paragraph(pad("  "+name, -12), text) }
 	if l.Seconds != nil {
-		text := fmt.Sprintf("to %s in %ss", l.Device, threeDigits(*l.Seconds))
+		text := fmt.Sprintf("to %s in %ss", l.Device, bytesize.ThreeDigits(*l.Seconds))
 		if l.Rate != nil {
-			text += fmt.Sprintf(", %s GB/s", threeDigits(*l.Rate))
+			text += fmt.Sprintf(", %s GB/s", bytesize.ThreeDigits(*l.Rate))
 		}
 		field("loaded", text)
 	}

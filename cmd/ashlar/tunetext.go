@@ -151,7 +151,7 @@ func settingsName(settings string) string {
 // fraction writes a part of 1 as a percentage.
 func fraction(part float64) string {
 	const whole = 1_000_000
-	text := percent(int64(math.Round(whole*math.Abs(part))), whole)
+	text := bytesize.Percent(int64(math.Round(whole*math.Abs(part))), whole)
 	if part < 0 && text != "0 %" {
 		return "-" + text
 	}

@@ -1,4 +1,4 @@
-// Package bytesize reads and writes sizes as people do: 18.2GiB, 512k, 2097152.
+// Package bytesize reads and writes sizes as people do: 18.2GiB, 512k, 2097152. It also writes shares and short numbers.
 package bytesize
 
 import (
@@ -91,4 +91,30 @@ func Exact(n int64) string {
 		}
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// ThreeDigits writes a number that is not negative with three digits, or more if it has more before the point.
+func ThreeDigits(x float64) string {
+	switch {
+	case x >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// Percent writes a part of a whole: "76 %", "7.4 %" or "<0.1 %". Any part of an empty whole is "0 %".
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	p := 100 * float64(part) / float64(whole)
+	switch {
+	case p > 0 && p < 0.05:
+		return "<0.1 %"
+	case p > 0 && p < 9.95:
+		return fmt.Sprintf("%.1f %%", p)
+	}
+	return fmt.Sprintf("%.0f %%", p)
 }

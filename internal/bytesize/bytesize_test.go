@@ -183,3 +183,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestPercent(t *testing.T) {
+	for part, want := range map[int64]string{
+		0: "0 %", 1: "<0.1 %", 600: "0.1 %", 52_000: "5.2 %", 820_000: "82 %", 1_000_000: "100 %",
+	} {
+		if got := Percent(part, 1_000_000); got != want {
+			t.Errorf("%d millionths: %s, want %s", part, got, want)
+		}
+	}
+	if got := Percent(1, 0); got != "0 %" {
+		t.Errorf("1 of nothing: %s", got)
+	}
+}
+
+func TestThreeDigits(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0.00", 1.006: "1.01", 9.994: "9.99", 9.996: "10.0", 99.94: "99.9", 99.96: "100", 2048.4: "2048",
+	} {
+		if got := ThreeDigits(x); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
