@@ -19,7 +19,7 @@ func (t *Tensor) Clone(p *Place) (*Tensor, error) {
 // In both cases the caller or p's scope owns the result. A nil p means t's own place.
 func (t *Tensor) Contiguous(p *Place) (*Tensor, error) {
 	p = p.orDefault(t.alive("Contiguous").place)
-	if p.state == t.place.state && t.IsContiguous() {
+	if p.SameDevice(t.place) && t.IsContiguous() {
 		return t.share(p), nil
 	}
 	return t.clone("Contiguous", p, t.dtype)
@@ -31,7 +31,7 @@ func (t *Tensor) To(p *Place) (*Tensor, error) {
 	if t.alive("To"); p == nil {
 		panic("tensor: To no place")
 	}
-	if p.state == t.place.state {
+	if p.SameDevice(t.place) {
 		return t.share(p), nil
 	}
 	return t.clone("To", p, t.dtype)
@@ -42,7 +42,7 @@ func (t *Tensor) To(p *Place) (*Tensor, error) {
 // place.
 func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
 	p = p.orDefault(t.alive("Cast").place)
-	if p.state == t.place.state && t.dtype == d {
+	if p.SameDevice(t.place) && t.dtype == d {
 		return t.share(p), nil
 	}
 	return t.clone("Cast", p, d)
@@ -50,7 +50,7 @@ func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
 
 // clone returns a new contiguous tensor at p with t's elements converted to d.
 func (t *Tensor) clone(call string, p *Place, d dtype.DType) (*Tensor, error) {
-	if p.state == t.place.state {
+	if p.SameDevice(t.place) {
 		return finish(Empty(p, d, t.shape...))(func(c *Tensor) error { return c.convert(p, t) })
 	}
 	moved, err := t.move(call, p)
@@ -96,7 +96,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 		return nil
 	}
 	at := p
-	if src.place.state != p.state {
+	if !src.place.SameDevice(p) {
 		at = src.place
 	}
 	apart, err := src.Clone(at.Unscoped())
@@ -109,7 +109,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 
 // copyFrom is CopyFrom for a src that can be broadcast to t and shares no memory with it.
 func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
-	if src.place.state == p.state {
+	if src.place.SameDevice(p) {
 		wide, err := src.Expand(t.shape...)
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (t *Tensor) convert(p *Place, src *Tensor) error {
 // Writable returns an error, with the name of the call, if work at p cannot write t: t is on another device or is a
 // broadcast view.
 func (t *Tensor) Writable(call string, p *Place) error {
-	if p.state != t.place.state {
+	if !p.SameDevice(t.place) {
 		return fmt.Errorf("tensor: %s: %v is on %v, the place given on %v", call, t.brief(), t.place, p)
 	}
 	for i, n := range t.shape {

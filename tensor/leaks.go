@@ -41,7 +41,7 @@ type Leaks struct {
 // Leaks returns the live storages and those whose memory was reclaimed, by the site that made them, most bytes first.
 // Storages that other goroutines make or release during the call may be missing.
 func (p *Place) Leaks() Leaks {
-	l := &p.state.live
+	l := p.state.live
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := Leaks{Count: l.count, SitesBy: l.sitesBy}

@@ -134,7 +134,7 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides,
 			len(shape), shape)
 	}
-	if p.state != s.state.device {
+	if p.state.root != s.state.device.root {
 		return nil, fmt.Errorf("tensor: FromStorage: the storage is not on the device of the place %v", p)
 	}
 	if err := checkBounds(d, offset, shape, strides, s.state.size); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Place is where tensors are made: a device, an allocator, a backend, a stream, and optionally a scope. On, Scope and
-// WithAllocOptions return places that share all but the stream, the scope or the options. A Place is safe for
-// concurrent use.
+// A Place is where tensors are made: a device, an allocator, a backend, a stream, and optionally a scope. On, Scope,
+// WithAllocOptions and WithAllocator return places that share all but the stream, the scope, the options or the
+// allocator. A Place is safe for concurrent use.
 type Place struct {
 	state    *deviceState
 	stream   driver.Stream
@@ -23,7 +23,7 @@ type Place struct {
 	stripped *Place            // without scope and options; nil if there are none
 }
 
-// A deviceState is shared by the places of one device that were made from one NewPlace.
+// A deviceState is shared by the places of one device and one allocator that were made from one NewPlace.
 type deviceState struct {
 	device    driver.Device
 	visible   driver.Visible // nil unless Go code can reach the memory
@@ -31,7 +31,8 @@ type deviceState struct {
 	mover     mem.Mover     // alloc, if it may move blocks
 	graphs    driver.Graphs // nil unless streams capture
 	backend   backend.Backend
-	live      liveStorages
+	live      *liveStorages // of all places with the same root
+	root      *deviceState  // that of the NewPlace from which the place was made
 	closeFunc func() error
 }
 
@@ -57,8 +58,9 @@ func NewPlace(c Config) *Place {
 	}
 	h := &deviceState{
 		device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend,
-		closeFunc: c.Close,
+		closeFunc: c.Close, live: &liveStorages{},
 	}
+	h.root = h
 	h.mover, _ = c.Allocator.(mem.Mover)
 	h.graphs = c.Device.Graphs()
 	h.live.sites, h.live.sitesBy = c.Sites, cmp.Or(c.SitesBy, "tensor.Config{Sites: true}")
@@ -81,6 +83,19 @@ func (p *Place) On(s driver.Stream) *Place {
 // remember them: an operation that is given no place uses none.
 func (p *Place) WithAllocOptions(o mem.AllocOptions) *Place {
 	return p.state.place(p.stream, p.scope, &o)
+}
+
+// WithAllocator returns the same place with another allocator of its device's memory, such as a layer over the present
+// one: tensors and temporary memory made there come from it and are freed to it. Tensors of both places are on one
+// device. The caller closes the allocator, after the last of its blocks was freed. It panics if a is nil.
+func (p *Place) WithAllocator(a mem.Allocator) *Place {
+	if a == nil {
+		panic("tensor: WithAllocator of no allocator")
+	}
+	h := *p.state
+	h.alloc = a
+	h.mover, _ = a.(mem.Mover)
+	return h.place(p.stream, p.scope, p.options)
 }
 
 // place returns a place of the device. Scope and options may be nil.
@@ -130,7 +145,7 @@ func (p *Place) Queue() backend.Queue {
 }
 
 // SameDevice reports whether both places are on one device.
-func (p *Place) SameDevice(other *Place) bool { return p.state == other.state }
+func (p *Place) SameDevice(other *Place) bool { return p.state.root == other.state.root }
 
 // String returns the device in the notation of driver.Open: "cuda:0", "host".
 func (p *Place) String() string {

@@ -152,6 +152,14 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 // Size returns the size of the storage in bytes.
 func (s *Storage) Size() int64 { return s.state.size }
 
+// BlockSize returns the bytes that the storage takes from its allocator: Size, rounded as the allocator rounds. It is 0
+// for foreign and for empty memory.
+func (s *Storage) BlockSize() int64 {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return s.state.block.Size
+}
+
 // Pointer returns the device address of the first byte, or 0 if the memory is Go's own or empty. After the call the
 // allocator never moves the memory. It may have moved the block before, so call Tensor.Use after Pointer. It panics if
 // the storage was released.

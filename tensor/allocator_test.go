@@ -1,0 +1,63 @@
+package tensor_test
+
+import (
+	"slices"
+	"testing"
+
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
+)
+
+// Tensors of a place with another allocator take their memory from it, give it back there, and work with tensors of the
+// first place as on one device.
+func TestWithAllocator(t *testing.T) {
+	for name, p := range tensortest.HostAndSim(t) {
+		counted := layer.NewLimiter(p.Allocator(), 1<<20)
+		q := p.WithAllocator(counted)
+		if !p.SameDevice(q) || !q.SameDevice(p) || q.Allocator() != counted {
+			t.Errorf("%s: the places are not on one device, or the allocator is not the one given", name)
+		}
+		x := tensor.Must(tensor.FromSlice(p, []float32{1, 2, 3}))
+		y := tensor.Must(x.Clone(q))
+		if got := y.Storage().BlockSize(); counted.Live() != got || got < y.Size() {
+			t.Errorf("%s: %d bytes are live, the block of %d bytes has %d", name, counted.Live(), y.Size(), got)
+		}
+		shared := tensor.Must(x.To(q)) // no copy
+		if !shared.SameStorage(x) {
+			t.Errorf("%s: To copied on one device", name)
+		}
+		back := tensor.Must(tensor.Empty(p, dtype.Float32, 3))
+		if err := back.CopyFrom(nil, y); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tensor.ToSlice[float32](back); err != nil || !slices.Equal(got, []float32{1, 2, 3}) {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+		if leaks := p.Leaks(); leaks.Count != 3 {
+			t.Errorf("%s: %d live storages, want those of both allocators: 3", name, leaks.Count)
+		}
+		for _, x := range []*tensor.Tensor{x, y, shared, back} {
+			x.Release()
+		}
+		if counted.Live() != 0 {
+			t.Errorf("%s: %d bytes are live after the last release", name, counted.Live())
+		}
+	}
+}
+
+// Foreign memory takes nothing from an allocator.
+func TestBlockSizeOfForeignMemory(t *testing.T) {
+	p := tensortest.Host(t)
+	s, err := tensor.FromBytes(p, make([]byte, 100), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	if s.BlockSize() != 0 {
+		t.Errorf("a block of %d bytes", s.BlockSize())
+	}
+}
