@@ -1,0 +1,204 @@
+package schedule
+
+import "fmt"
+
+// Call runs an operation. Its inputs are made resident, room is made for its outputs, and the executor computes. Each
+// output has one reference. After an error nothing has changed, except that storages may have been evicted or made
+// again.
+func (e *Engine) Call(c Call) (Op, []Value, error) {
+	o := e.announce(c)
+	e.tries = 0
+	err := e.overwrite(o, c)
+	if err == nil {
+		err = e.produce(o, false)
+	}
+	outputs := e.ops[o].outputs
+	if err != nil {
+		for _, v := range outputs {
+			e.unrefer(v)
+		}
+		e.forget()
+		return None, nil, err
+	}
+	for _, v := range outputs {
+		s := &e.storages[e.values[v].storage]
+		s.accessed, s.used = e.now, e.now
+		e.policy.touched(e.values[v].storage)
+	}
+	if c.Fixed || overwrites(c) {
+		for _, v := range outputs {
+			e.fix(e.values[v].storage)
+		}
+		e.age(o, c)
+		e.sever(o)
+		e.forget()
+		return None, outputs, nil
+	}
+	return o, outputs, nil
+}
+
+func overwrites(c Call) bool {
+	for _, out := range c.Outputs {
+		if out.Alias >= 0 && out.Overwrite {
+			return true
+		}
+	}
+	return false
+}
+
+// announce enters an operation and its outputs, which are not resident yet.
+func (e *Engine) announce(c Call) Op {
+	o := e.newOp(op{
+		name: c.Name, inputs: append([]Value(nil), c.Inputs...), slots: make([]int32, len(c.Inputs)),
+		outputs: make([]Value, len(c.Outputs)), cost: c.Cost, scratch: c.Scratch, fixed: c.Fixed, work: c.Work,
+	})
+	record := &e.ops[o]
+	for i, v := range c.Inputs {
+		if e.values[v].stale {
+			panic(fmt.Sprintf("remat: input %d of %s was overwritten", i, c.Name))
+		}
+		record.slots[i] = int32(len(e.values[v].users))
+		e.values[v].users = append(e.values[v].users, user{o, int32(i)})
+	}
+	for i, out := range c.Outputs {
+		v := value{op: o, index: int32(i), refs: 1, alias: out.Alias >= 0}
+		if v.alias {
+			v.storage = e.values[c.Inputs[out.Alias]].storage
+		} else {
+			v.storage = e.newStorage(out.Size)
+			record.size += out.Size
+		}
+		id := e.newValue(v)
+		record.outputs[i] = id
+		s := &e.storages[v.storage]
+		s.values = append(s.values, id)
+		s.refs++
+	}
+	e.eachStorage(o, func(s Storage) {
+		e.storages[s].cost += c.Cost
+		e.policy.added(s)
+	})
+	return o
+}
+
+// produce makes the inputs of an operation resident, makes room and runs it.
+func (e *Engine) produce(o Op, again bool) error {
+	if e.tries++; e.tries > 1000+10*len(e.ops) {
+		return &NoMemory{Name: e.ops[o].name, Need: e.ops[o].size + e.ops[o].scratch, Used: e.stats.Used, Budget: e.budget}
+	}
+	inputs := e.ops[o].inputs
+	for _, v := range inputs {
+		s := e.values[v].storage
+		e.storages[s].accessed = e.now
+		if !again {
+			e.storages[s].used = e.now
+		}
+		e.policy.touched(s)
+		e.lock(s)
+	}
+	err := e.makeInputs(o, inputs)
+	if err == nil {
+		err = e.room(e.ops[o].size+e.ops[o].scratch, e.ops[o].name)
+	}
+	if err == nil {
+		err = e.compute(o, again)
+	}
+	for _, v := range inputs {
+		e.unlock(e.values[v].storage)
+	}
+	return err
+}
+
+// makeInputs makes the missing inputs of an operation. Other inputs may be evicted for one of them, if nothing else
+// can: then they are made again.
+func (e *Engine) makeInputs(o Op, inputs []Value) error {
+	for {
+		missing := e.missing(inputs)
+		if missing == None {
+			return nil
+		}
+		source := e.values[missing].op
+		e.soften(inputs, 1)
+		e.waiting = append(e.waiting, o)
+		err := e.produce(source, true)
+		e.waiting = e.waiting[:len(e.waiting)-1]
+		e.soften(inputs, -1)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// missing returns the input that is to be made first, or None.
+func (e *Engine) missing(inputs []Value) Value {
+	for _, v := range inputs {
+		if !e.values[v].defined {
+			return v
+		}
+	}
+	return None
+}
+
+func (e *Engine) soften(inputs []Value, by int32) {
+	for _, v := range inputs {
+		e.storages[e.values[v].storage].soft += by
+	}
+}
+
+// compute runs an operation whose inputs are resident and for whose outputs there is room.
+func (e *Engine) compute(o Op, again bool) error {
+	op := &e.ops[o]
+	r := &e.run
+	*r = Run{
+		Op: o, Work: op.work, Inputs: op.inputs, Outputs: op.outputs,
+		Storages: r.Storages[:0], Keep: r.Keep[:0], Again: again,
+	}
+	double := op.scratch
+	for _, v := range op.outputs {
+		s := &e.storages[e.values[v].storage]
+		keep := !s.resident
+		if !keep && !e.values[v].alias {
+			double += s.size
+		}
+		s.locks++ // the executor may call Reclaim
+		r.Storages, r.Keep = append(r.Storages, e.values[v].storage), append(r.Keep, keep || !e.values[v].defined)
+	}
+	e.use(op.size + op.scratch)
+	cost, err := e.x.Compute(r)
+	op = &e.ops[o]
+	for _, v := range op.outputs {
+		e.storages[e.values[v].storage].locks--
+	}
+	if err != nil {
+		e.use(-op.size - op.scratch)
+		return err
+	}
+	e.use(-double)
+	if cost != 0 {
+		e.price(o, cost)
+	}
+	e.computed(o, again)
+	return nil
+}
+
+// computed enters the results of an execution.
+func (e *Engine) computed(o Op, again bool) {
+	op := &e.ops[o]
+	e.now += op.cost
+	e.stats.ComputeNs += op.cost
+	if again {
+		e.stats.RecomputeNs += op.cost
+		e.stats.Recomputes++
+	}
+	for _, v := range op.outputs {
+		value := &e.values[v]
+		value.defined = true
+		s := &e.storages[value.storage]
+		if s.resident {
+			continue
+		}
+		s.resident = true
+		e.policy.restored(value.storage, again)
+		e.enter(value.storage)
+	}
+}

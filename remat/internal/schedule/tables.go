@@ -1,0 +1,86 @@
+package schedule
+
+// A value is a result of an operation.
+type value struct {
+	storage Storage
+	op      Op // that makes it, or None
+	index   int32
+	refs    int32 // references of the program
+	defined bool  // its storage is resident and, for an alias, the operation ran since
+	alias   bool  // it shares the storage of another value
+	stale   bool  // its storage was overwritten
+	users   []user
+}
+
+// A user is an operation that reads a value, and at which position.
+type user struct {
+	op  Op
+	arg int32
+}
+
+// A storage is memory for values.
+type storage struct {
+	size   int64
+	cost   int64   // ns of all operations that make its values
+	values []Value // the owner is first
+	refs   int32   // references of the program to its values
+	locks  int32   // it cannot be evicted
+	soft   int32   // those of the locks that belong to operations waiting for inputs
+	pooled int32   // its place in the engine's pool of evictable storages, or None
+
+	resident bool
+	fixed    bool  // it cannot be made again
+	accessed int64 // when it was last read or made, in the engine's time
+	used     int64 // the same, but by the program only
+	made     int64 // when it was first made
+	class    int32 // the equivalence class of an evicted storage, for policies
+}
+
+// An op is an operation that can be repeated.
+type op struct {
+	name    string
+	inputs  []Value
+	slots   []int32 // for each input: the place in its users
+	outputs []Value
+	cost    int64
+	scratch int64
+	size    int64 // of all outputs that own their storage
+	fixed   bool
+	work    any
+}
+
+func (e *Engine) newValue(v value) Value {
+	if n := len(e.freeValues); n > 0 {
+		id := e.freeValues[n-1]
+		e.freeValues = e.freeValues[:n-1]
+		v.users = e.values[id].users[:0]
+		e.values[id] = v
+		return id
+	}
+	e.values = append(e.values, v)
+	return Value(len(e.values) - 1)
+}
+
+func (e *Engine) newStorage(size int64) Storage {
+	s := storage{size: size, pooled: None, class: None, made: e.now}
+	if n := len(e.freeStorages); n > 0 {
+		id := e.freeStorages[n-1]
+		e.freeStorages = e.freeStorages[:n-1]
+		s.values = e.storages[id].values[:0]
+		e.storages[id] = s
+		return id
+	}
+	e.storages = append(e.storages, s)
+	return Storage(len(e.storages) - 1)
+}
+
+func (e *Engine) newOp(o op) Op {
+	if n := len(e.freeOps); n > 0 {
+		id := e.freeOps[n-1]
+		e.freeOps = e.freeOps[:n-1]
+		e.ops[id] = o
+		return id
+	}
+	e.ops = append(e.ops, o)
+	return Op(len(e.ops) - 1)
+}
