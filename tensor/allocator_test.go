@@ -23,7 +23,7 @@ func TestWithAllocator(t *testing.T) {
 		}
 		x := tensor.Must(tensor.FromSlice(p, []float32{1, 2, 3}))
 		y := tensor.Must(x.Clone(q))
-		if got := y.Storage().BlockSize(); counted.Live() != got || got < y.Size() {
+		if got := y.Storage().BlockSize(); counted.Live() != got || got < y.Size() || y.Storage().Allocator() != counted {
 			t.Errorf("%s: %d bytes are live, the block of %d bytes has %d", name, counted.Live(), y.Size(), got)
 		}
 		shared := tensor.Must(x.To(q)) // no copy
@@ -57,7 +57,7 @@ func TestBlockSizeOfForeignMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Release()
-	if s.BlockSize() != 0 {
-		t.Errorf("a block of %d bytes", s.BlockSize())
+	if s.BlockSize() != 0 || s.Allocator() != nil {
+		t.Errorf("a block of %d bytes of %v", s.BlockSize(), s.Allocator())
 	}
 }

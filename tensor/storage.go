@@ -160,6 +160,14 @@ func (s *Storage) BlockSize() int64 {
 	return s.state.block.Size
 }
 
+// Allocator returns the allocator that the memory came from, nil for foreign memory.
+func (s *Storage) Allocator() mem.Allocator {
+	if r := s.state; r.delete == nil && (r.block != (mem.Block{}) || r.size == 0) {
+		return r.device.alloc
+	}
+	return nil
+}
+
 // Pointer returns the device address of the first byte, or 0 if the memory is Go's own or empty. After the call the
 // allocator never moves the memory. It may have moved the block before, so call Tensor.Use after Pointer. It panics if
 // the storage was released.

@@ -160,14 +160,14 @@ func (e *Engine) compute(o Op, again bool) error {
 		if !keep && !e.values[v].alias {
 			double += s.size
 		}
-		s.locks++ // the executor may call Reclaim
+		e.lock(e.values[v].storage) // the executor may call Reclaim
 		r.Storages, r.Keep = append(r.Storages, e.values[v].storage), append(r.Keep, keep || !e.values[v].defined)
 	}
 	e.use(op.size + op.scratch)
 	cost, err := e.x.Compute(r)
 	op = &e.ops[o]
 	for _, v := range op.outputs {
-		e.storages[e.values[v].storage].locks--
+		e.unlock(e.values[v].storage)
 	}
 	if err != nil {
 		e.use(-op.size - op.scratch)

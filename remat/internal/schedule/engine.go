@@ -37,6 +37,7 @@ type Engine struct {
 	tries   int     // executions within the current call of a user
 	dying   []Value // values that may be forgotten
 	run     Run     // reused
+	begun   []Value
 }
 
 // Stats are the figures of an Engine.

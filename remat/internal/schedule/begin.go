@@ -1,0 +1,72 @@
+package schedule
+
+// Begin announces an operation that the caller runs itself. Its inputs are made resident and locked until End or Abort.
+func (e *Engine) Begin(name string, inputs []Value) error {
+	e.tries = 0
+	for i, v := range inputs {
+		s := e.values[v].storage
+		e.storages[s].accessed, e.storages[s].used = e.now, e.now
+		e.policy.touched(s)
+		if err := e.Lock(v); err != nil {
+			for _, w := range inputs[:i] {
+				e.Unlock(w)
+			}
+			return err
+		}
+	}
+	e.begun = append(e.begun[:0], inputs...)
+	return nil
+}
+
+// End enters the operation of the last Begin, which has run: its outputs are resident.
+func (e *Engine) End(c Call) (Op, []Value) {
+	o := e.announce(c)
+	e.use(e.ops[o].size)
+	e.computed(o, false)
+	outputs := e.ops[o].outputs
+	for _, v := range outputs {
+		s := &e.storages[e.values[v].storage]
+		s.accessed, s.used = e.now, e.now
+		e.policy.touched(e.values[v].storage)
+	}
+	e.Abort()
+	if c.Fixed {
+		for _, v := range outputs {
+			e.fix(e.values[v].storage)
+		}
+		e.sever(o)
+		e.forget()
+		return None, outputs
+	}
+	return o, outputs
+}
+
+// Abort ends the operation of the last Begin without a result.
+func (e *Engine) Abort() {
+	for _, v := range e.begun {
+		e.Unlock(v)
+	}
+	e.begun = e.begun[:0]
+}
+
+// Overwritten says that the memory of a storage belongs to another one now.
+func (e *Engine) Overwritten(v Value) {
+	s := e.values[v].storage
+	st := &e.storages[s]
+	e.leave(s)
+	st.resident = false
+	for _, v := range st.values {
+		e.values[v].defined = false
+	}
+	e.stats.Used -= st.size
+	e.policy.evicted(s)
+}
+
+// Settle makes everything resident for good that was computed from a value.
+func (e *Engine) Settle(v Value) error {
+	s := e.values[v].storage
+	return e.keepReaders(None, s, append([]Value(nil), e.storages[s].values...))
+}
+
+// Fixed reports whether a value is never evicted.
+func (e *Engine) Fixed(v Value) bool { return e.storages[e.values[v].storage].fixed }
