@@ -166,19 +166,19 @@ func (e *Engine) compute(o Op, again bool) error {
 	e.use(op.size + op.scratch)
 	cost, err := e.x.Compute(r)
 	op = &e.ops[o]
-	for _, v := range op.outputs {
+	if err == nil {
+		e.use(-double)
+		if cost != 0 {
+			e.price(o, cost)
+		}
+		e.computed(o, again)
+	} else {
+		e.use(-op.size - op.scratch)
+	}
+	for _, v := range e.ops[o].outputs {
 		e.unlock(e.values[v].storage)
 	}
-	if err != nil {
-		e.use(-op.size - op.scratch)
-		return err
-	}
-	e.use(-double)
-	if cost != 0 {
-		e.price(o, cost)
-	}
-	e.computed(o, again)
-	return nil
+	return err
 }
 
 // computed enters the results of an execution.
