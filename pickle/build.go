@@ -19,7 +19,7 @@ func (m *machine) deeper() error {
 	if int64(len(m.stack)) >= m.limits.Open {
 		var empty int64
 		for _, v := range m.stack {
-			if v.IsContainer() && m.doc.nodes[v.payload()]&nodeState == nodeEmpty {
+			if v.hasNode() && m.doc.nodes[v.payload()]&nodeState == nodeEmpty {
 				empty++
 			}
 		}
@@ -66,6 +66,9 @@ func (m *machine) mark() error {
 
 // pop drops the top value, or a mark if that is on top, as Python does.
 func (m *machine) pop() error {
+	if err := m.split(1); err != nil {
+		return err
+	}
 	if len(m.stack) > m.fence {
 		m.stack = m.stack[:len(m.stack)-1]
 		return nil
@@ -91,6 +94,9 @@ func (m *machine) popMark() ([]Value, error) {
 
 // take removes the top n values from the stack. They are valid until the next push.
 func (m *machine) take(n int) ([]Value, error) {
+	if err := m.split(n); err != nil {
+		return nil, err
+	}
 	if len(m.stack)-m.fence < n {
 		return nil, m.underflow()
 	}
@@ -101,7 +107,7 @@ func (m *machine) take(n int) ([]Value, error) {
 
 // container pushes a new list, tuple or dict. All empty tuples are the same value, as in Python.
 func (m *machine) container(tag uint64, contents []Value) error {
-	if int64(len(m.doc.nodes)) >= m.limits.Nodes {
+	if int64(len(m.doc.nodes))+m.doc.repeated >= m.limits.Nodes {
 		return m.over("makes more than %d dicts, lists and tuples", m.limits.Nodes)
 	}
 	if tag == tagTuple && len(contents) == 0 && m.emptyTuple != 0 {
@@ -132,6 +138,11 @@ func (m *machine) shortTuple(n int) error {
 
 // fromMark runs TUPLE, LIST and DICT: it makes a container of the values above the mark.
 func (m *machine) fromMark() error {
+	if m.op == opDict {
+		if err := m.splitAll(); err != nil {
+			return err
+		}
+	}
 	items, err := m.popMark()
 	if err != nil {
 		return err
@@ -172,6 +183,9 @@ func (m *machine) setItems() error {
 		return m.underflow()
 	}
 	dict := m.stack[len(m.stack)-1]
+	if dict.tag() == tagFolded || dict.tag() == tagRun {
+		return m.refuse("adds to a dict that was already complete")
+	}
 	if dict.tag() != tagDict {
 		return m.corrupt("sets items of a %v, not of a dict", dict.Kind())
 	}
@@ -180,6 +194,11 @@ func (m *machine) setItems() error {
 
 // more returns the values to add: n values for APPEND and SETITEM, or those above the mark for APPENDS and SETITEMS.
 func (m *machine) more(n int) ([]Value, error) {
+	if m.op == opSetItems {
+		if err := m.splitAll(); err != nil {
+			return nil, err
+		}
+	}
 	if m.op == opAppends || m.op == opSetItems {
 		return m.popMark()
 	}
@@ -196,7 +215,7 @@ func (m *machine) fill(v Value, contents []Value) error {
 		return m.corrupt("finds a key without a value")
 	}
 	for i := 0; i < len(contents); i += 2 {
-		if t := contents[i].tag(); t == tagList || t == tagDict {
+		if t := contents[i].tag(); t == tagList || t == tagDict || t == tagFolded {
 			return m.corrupt("finds a %v as a key", contents[i].Kind())
 		}
 	}
@@ -209,6 +228,7 @@ func (m *machine) fill(v Value, contents []Value) error {
 	case m.fold != nil && *n&nodeState == nodeEmpty && m.op != opSetItem:
 		if handle, ok := m.fold(m.doc, slices.Clip(contents)); ok {
 			*n = node(handle)<<2 | nodeFolded
+			m.folded(v, handle, contents)
 			return nil
 		}
 	}
@@ -247,6 +267,9 @@ func (m *machine) put() error {
 			return err
 		}
 		i = little(arg)
+	}
+	if err := m.split(1); err != nil {
+		return err
 	}
 	if len(m.stack) == m.fence {
 		return m.underflow()

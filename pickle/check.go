@@ -15,7 +15,10 @@ func (m *machine) check() error {
 		items []Value // not visited yet
 	}
 	heights := make([]uint16, len(d.nodes)) // 0 until visited
-	path := []visit{{d.root.payload(), d.contents(d.root)}}
+	if !d.root.hasNode() {
+		return nil
+	}
+	path := []visit{{d.root.payload(), d.raw(d.root)}}
 	heights[d.root.payload()] = onPath
 	tallest := make([]uint16, m.limits.Depth+1) // greatest height found so far below each node on the path
 walk:
@@ -25,15 +28,18 @@ walk:
 		for len(top.items) > 0 {
 			v := top.items[0]
 			top.items = top.items[1:]
-			if !v.IsContainer() {
+			if v.tag() < tagList {
 				continue
 			}
-			h := heights[v.payload()]
+			h := uint16(1) // of a folded dict without a node, or several
+			if v.hasNode() {
+				h = heights[v.payload()]
+			}
 			if h == onPath {
 				return m.refuse("finds a %v that contains itself", v.Kind())
 			}
 			if h == 0 {
-				contents := d.contents(v)
+				contents := d.raw(v)
 				if len(contents) > 0 && len(path) < m.limits.Depth {
 					heights[v.payload()] = onPath
 					tallest[len(path)] = 0

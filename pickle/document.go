@@ -18,6 +18,8 @@ type Document struct {
 	items [][]Value // of nonempty nodes; for a dict, keys and values alternate
 	slab  []Value   // free space for short item lists
 
+	repeated int64 // folded dicts without a node
+
 	memory int64 // bytes in the tables above, in the machine's stack and memo, and those charged
 }
 
@@ -28,6 +30,7 @@ const (
 	nodeEmpty  node = iota // no items
 	nodeFilled             // the number is an index into Document.items
 	nodeFolded             // the number is the caller's
+	nodeRuns               // as nodeFilled, and there are Values with tagRun among the items
 	nodeState  node = 3
 )
 
@@ -52,20 +55,28 @@ func (d *Document) Protocol() int { return d.protocol }
 // Size returns the length of the pickle in bytes, up to and including its STOP.
 func (d *Document) Size() int64 { return d.size }
 
-// Nodes returns the number of containers.
+// Nodes returns the number of containers, except folded dicts that have no number.
 func (d *Document) Nodes() int { return len(d.nodes) }
 
 // Len returns the number of items of a list or tuple, or the number of pairs of a dict (a repeated key counts each
 // time). It returns 0 for a folded dict and for other values.
 func (d *Document) Len(v Value) int {
-	n := len(d.contents(v))
+	items := d.raw(v)
+	n := len(items)
 	if v.tag() == tagDict {
-		n /= 2
+		return n / 2
+	}
+	for _, item := range items {
+		if item.tag() == tagRun {
+			_, dicts := item.run()
+			n += dicts - 1
+		}
 	}
 	return n
 }
 
-// Items returns the items of a list or tuple, and nil for other values. The caller must not change them.
+// Items returns the items of a list or tuple, and nil for other values. The caller must not change them. For a long list
+// of folded dicts, Runs takes less memory.
 func (d *Document) Items(v Value) []Value {
 	if v.tag() == tagDict {
 		return nil
@@ -111,19 +122,36 @@ func (d *Document) Lookup(v Value, key string) (Value, bool) {
 
 // Folded returns the handle that Fold returned for the dict v, and whether v is a folded dict.
 func (d *Document) Folded(v Value) (handle uint32, ok bool) {
-	if v.tag() != tagDict {
-		return 0, false
+	switch v.tag() {
+	case tagFolded:
+		return uint32(v.payload()), true
+	case tagDict:
+		n := d.nodes[v.payload()]
+		return n.number(), n&nodeState == nodeFolded
 	}
-	n := d.nodes[v.payload()]
-	return n.number(), n&nodeState == nodeFolded
+	return 0, false
 }
 
+// contents returns the items of a container. For a dict, keys and values alternate.
 func (d *Document) contents(v Value) []Value {
-	if !v.IsContainer() {
+	items := d.raw(v)
+	if !v.hasNode() || d.nodes[v.payload()]&nodeState != nodeRuns {
+		return items
+	}
+	all := make([]Value, 0, d.Len(v))
+	for _, item := range items {
+		all = appendExpanded(all, item)
+	}
+	return all
+}
+
+// raw is contents with runs as they are stored.
+func (d *Document) raw(v Value) []Value {
+	if !v.hasNode() {
 		return nil
 	}
 	n := d.nodes[v.payload()]
-	if n&nodeState != nodeFilled {
+	if s := n & nodeState; s != nodeFilled && s != nodeRuns {
 		return nil
 	}
 	return d.items[n.number()]
@@ -144,15 +172,25 @@ func (d *Document) extend(v Value, more []Value) {
 		return
 	}
 	n := &d.nodes[v.payload()]
+	state := nodeFilled
+	if *n&nodeState == nodeRuns || hasRun(more) {
+		state = nodeRuns
+	}
 	if *n&nodeState == nodeEmpty {
 		if len(d.items) == cap(d.items) {
 			d.items = grow(d.items, &d.memory, costItems)
 		}
 		d.items = append(d.items, d.cut(more))
-		*n = node(len(d.items)-1)<<2 | nodeFilled
+		*n = node(len(d.items)-1)<<2 | state
 		return
 	}
+	*n = *n&^nodeState | state
 	all := d.items[n.number()]
+	if state == nodeRuns {
+		if last := &all[len(all)-1]; last.join(more[0]) {
+			more = more[1:]
+		}
+	}
 	if room := len(all) + len(more); room > cap(all) {
 		room = max(room, 2*cap(all))
 		d.memory += int64(room-cap(all)) * costValue

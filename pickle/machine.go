@@ -18,6 +18,9 @@ type machine struct {
 	fence int   // the last of marks, or 0: no opcode may reach below it
 	memo  memo
 
+	templates templates
+	begun     int64 // offset of the last EMPTY_DICT
+
 	emptyTuple Value // zero until first used
 	allow      func() (int64, error)
 	allowed    int64 // the last result of Options.Allow
@@ -108,6 +111,9 @@ func (m *machine) step() error {
 		_, err := m.popMark()
 		return err
 	case opDup:
+		if err := m.split(1); err != nil {
+			return err
+		}
 		if len(m.stack) == m.fence {
 			return m.underflow()
 		}
@@ -129,6 +135,10 @@ func (m *machine) step() error {
 		return m.text(tagBytes)
 
 	case opEmptyDict:
+		if done, err := m.repeated(); done || err != nil {
+			return err
+		}
+		m.begun = m.at
 		return m.container(tagDict, nil)
 	case opEmptyList:
 		return m.container(tagList, nil)
@@ -179,6 +189,9 @@ func (m *machine) frame() error {
 
 // stop finishes the document.
 func (m *machine) stop() error {
+	if err := m.splitAll(); err != nil {
+		return err
+	}
 	if len(m.marks) > 0 {
 		return m.corrupt("leaves %d marks open", len(m.marks))
 	}

@@ -27,6 +27,10 @@ package pickle
 // receives its keys and values in place on the stack, copies the data it needs, and returns a number of its own. The
 // dict then holds only that number.
 //
+// Most folded dicts of a file have the same opcodes, except for some values. They are compared with a template (see
+// template.go), and only the values are read. Such dicts are no nodes. They take no memory: where their numbers are
+// consecutive, the stack and lists hold a run of them, and the memo only the first number (see runs.go and memo.go).
+//
 // Invariants. Every slot of the stack, the memo and the tables holds a Value that the Document can resolve, before and
 // after every opcode. No opcode reaches below the last mark. A finished Document has no cycles, and no path in it is
 // longer than Limits.Depth, so a walk ends. But nodes may be shared, and a walk of all paths may take exponential time,

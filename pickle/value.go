@@ -46,7 +46,12 @@ const (
 	tagList // payload is the index into Document.nodes
 	tagTuple
 	tagDict
+	tagFolded // a folded dict; payload is its handle
 	numTags
+
+	// tagRun is that of folded dicts with consecutive handles, on the stack of the machine and in lists. The payload is
+	// the number of dicts, and in the lowest 32 bits the first handle. No other part sees such a Value.
+	tagRun
 
 	tagBits = 4
 	tagMask = 1<<tagBits - 1
@@ -55,7 +60,7 @@ const (
 var kindOfTag = [tagMask + 1]Kind{
 	tagNone: None, tagBool: Bool, tagInt: Int, tagWide: Int, tagUint: Int, tagFloat: Float, tagStr: Str,
 	tagBytes: Bytes,
-	tagList:  List, tagTuple: Tuple, tagDict: Dict,
+	tagList:  List, tagTuple: Tuple, tagDict: Dict, tagFolded: Dict, tagRun: Dict,
 }
 
 const (
@@ -73,12 +78,16 @@ func (v Value) payload() uint64 { return uint64(v >> tagBits) }
 func (v Value) Kind() Kind { return kindOfTag[v.tag()] }
 
 // IsContainer reports whether v is a list, a tuple or a dict.
-func (v Value) IsContainer() bool { return v.tag() >= tagList }
+func (v Value) IsContainer() bool { return v.tag() >= tagList && v.tag() < numTags }
+
+// hasNode reports whether v is a container in Document.nodes.
+func (v Value) hasNode() bool { return v.tag() >= tagList && v.tag() <= tagDict }
 
 // Node returns the number of a container: two Values with one number are the same container. Numbers start at 0 and are
-// at most Document.Nodes()-1. Lists, tuples and dicts share one numbering. It panics if v is not a container.
+// at most Document.Nodes()-1. Lists, tuples and dicts share one numbering. It panics if v is not a container, or a
+// folded dict, which may have no number.
 func (v Value) Node() uint32 {
-	if !v.IsContainer() {
+	if !v.hasNode() {
 		panic("pickle: Node of a value that is not a container")
 	}
 	return uint32(v.payload())
