@@ -43,23 +43,25 @@ const entryRequired = 1<<fieldAction | 1<<fieldSize | 1<<fieldStream
 
 // entry reads a trace entry. An annotation in another form than that of a trace.Recorder or of PyTorch counts as
 // unknown.
-func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (entry, *problem) {
-	e, bad := im.knownEntry(doc, pairs)
+func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value, e *entry) *problem {
+	*e = entry{}
+	bad := im.knownEntry(doc, pairs, e)
 	if bad == nil {
-		return e, nil
+		return nil
 	}
 	for i := len(pairs) - 2; i >= 0; i -= 2 {
 		if name := pairs[i+1]; im.meanings.field(doc, pairs[i]) == fieldAction && name.Kind() == pickle.Str {
 			if action, _ := im.meanings.action(doc, name); action.IsAnnotation() {
-				return entry{action: name, unknown: true}, nil
+				*e = entry{action: name, unknown: true}
+				return nil
 			}
 			break
 		}
 	}
-	return e, bad
+	return bad
 }
 
-func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e entry, bad *problem) {
+func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value, e *entry) (bad *problem) {
 	var seen uint32
 	var addr uint64
 	var free int64
@@ -70,7 +72,7 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 		switch f {
 		case fieldAction:
 			if v.Kind() != pickle.Str {
-				return e, wrongType("action", "a str", v)
+				return wrongType("action", "a str", v)
 			}
 			e.action = v
 			action, known := im.meanings.action(doc, v)
@@ -95,7 +97,7 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 			case ok:
 				e.event.Metadata = id + 1
 			case v.Kind() != pickle.None:
-				return e, wrongType("user_metadata", "a str", v)
+				return wrongType("user_metadata", "a str", v)
 			}
 		case fieldCompileContext:
 			id, ok := v.StrID()
@@ -111,16 +113,16 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 			e.event.Pool, bad = im.poolNumber(doc, v)
 		}
 		if bad != nil {
-			return e, bad
+			return bad
 		}
 	}
 	if e.unknown {
-		return e, nil
+		return nil
 	}
 	if missing := entryRequired &^ seen; missing != 0 {
 		for _, name := range []string{"action", "size", "stream"} {
 			if missing&(1<<fieldNames[name]) != 0 {
-				return e, &problem{field: name, reason: "missing"}
+				return &problem{field: name, reason: "missing"}
 			}
 		}
 	}
@@ -132,14 +134,14 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 		e.event.Ptr = driver.Pointer(addr)
 		unknown |= 1 << fieldDeviceFree
 	case e.event.Action == mem.ActionOOM:
-		return e, &problem{field: "device_free", reason: "missing"}
+		return &problem{field: "device_free", reason: "missing"}
 	case e.event.Action != mem.ActionSnapshot:
-		return e, &problem{field: "addr", reason: "missing"}
+		return &problem{field: "addr", reason: "missing"}
 	}
 	if seen&unknown != 0 {
 		e.keys = im.entryKeys.number(doc, &im.meanings, pairs, unknown)
 	}
-	return e, nil
+	return nil
 }
 
 // framesOf returns the provisional number of a stack: the number of the list that holds it. The list may be incomplete.
@@ -155,6 +157,9 @@ func framesOf(_ *pickle.Document, v pickle.Value) (trace.StackID, *problem) {
 
 // poolNumber returns the provisional number of a pool.
 func (im *importer) poolNumber(doc *pickle.Document, v pickle.Value) (uint16, *problem) {
+	if v == im.lastPool.value && v.Kind() == pickle.Tuple { // tuples do not change
+		return im.lastPool.number, nil
+	}
 	if v.Kind() == pickle.None {
 		return 0, nil
 	}
@@ -166,6 +171,7 @@ func (im *importer) poolNumber(doc *pickle.Document, v pickle.Value) (uint16, *p
 	if !ok {
 		return 0, &problem{field: "pool_id", reason: fmt.Sprintf("more than %d pools in one file", maxPools)}
 	}
+	im.lastPool.value, im.lastPool.number = v, n
 	return n, nil
 }
 

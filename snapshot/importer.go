@@ -16,17 +16,25 @@ type importer struct {
 	limits   Limits
 	source   *countio.Reader // counts the bytes of the file before decompression
 	meanings meanings
-	events   events                      // the folded entries, in the order in which the pickle completes them
+	events   trace.ColumnsWriter         // the folded entries, in the order in which the pickle completes them
+	columns  *trace.Columns              // events, once it is complete
 	contexts runs                        // their compile contexts: numbers of strings plus 1
 	extras   runs                        // their sets in entryKeys
 	streams  numbering.Numbering[uint64] // by handle, in the order of the file
 	pools    pools
-	frames   frames
-	stacks   stacks
-	skipped  skips
-	used     map[uint32]bool // containers that must be read only once and have been
+	lastPool struct {
+		value  pickle.Value
+		number uint16
+	}
+	frames  frames
+	stacks  stacks
+	skipped skips
+	used    map[uint32]bool // containers that must be read only once and have been
 
+	folding                    entry // the one that is being folded
+	costEvent                  int64
 	streamNumbers, poolNumbers renumbering
+	texts                      renumbering // of metadata
 
 	// Unknown keys, and their Go values.
 	entryKeys, frameKeys keySets
@@ -36,9 +44,13 @@ type importer struct {
 	plainStacks          map[trace.StackID]any
 }
 
-func newImporter(limits Limits, source *countio.Reader) *importer {
+func newImporter(limits Limits, source *countio.Reader, compact bool) *importer {
+	cost := int64(costColumns)
+	if !compact {
+		cost += costEvent
+	}
 	return &importer{
-		limits: limits, source: source, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{},
+		limits: limits, source: source, costEvent: cost, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{},
 		used:      map[uint32]bool{},
 		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "},
 	}
@@ -51,12 +63,13 @@ const (
 	maxFoldKeys = 64 // dicts with more keys are not folded
 )
 
-// Costs in bytes, for Limits, of the data that the importer keeps while it reads the pickle: an event with its copy in
+// Costs in bytes, for Limits, of the data that the importer keeps while it reads the pickle: an event in columns and in
 // the trace, and a frame or a stream with its map entry.
 const (
-	costEvent  = 2 * 40
-	costFrame  = 128
-	costStream = 64
+	costColumns = 12
+	costEvent   = 40
+	costFrame   = 128
+	costStream  = 64
 )
 
 // foldDict folds trace entries and frames while the pickle is read.
@@ -67,13 +80,15 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 	for i := 0; i < len(pairs); i += 2 {
 		switch im.meanings.field(doc, pairs[i]) {
 		case fieldAction:
-			e, bad := im.entry(doc, pairs)
-			if bad != nil || e.unknown || im.events.n == maxFolded || im.entryKeys.nested(e.keys) {
+			e := &im.folding
+			n := im.events.Len()
+			if bad := im.entry(doc, pairs, e); bad != nil || e.unknown || n == maxFolded || im.entryKeys.nested(e.keys) {
 				return 0, false
 			}
 			im.entryKeys.has(e.keys)
-			doc.Charge(costEvent + im.contexts.add(im.events.n, e.context) + im.extras.add(im.events.n, e.keys))
-			return im.events.add(e.event), true
+			doc.Charge(im.costEvent + im.contexts.add(n, e.context) + im.extras.add(n, e.keys))
+			im.events.Add(&e.event)
+			return uint32(n), true
 		case fieldFilename:
 			n, bad := im.frame(doc, pairs, true)
 			if bad != nil || n >= maxFolded {
@@ -217,9 +232,13 @@ func (im *importer) dict(place string, v pickle.Value) ([]pickle.Value, error) {
 		return nil, wrongType("", "a dict", v).at(place)
 	}
 	if _, folded := im.doc.Folded(v); folded {
-		return nil, &Error{Place: place, Reason: "a trace entry or a stack frame is out of place here"}
+		return nil, outOfPlace(place)
 	}
 	return im.doc.Pairs(v), nil
+}
+
+func outOfPlace(place string) error {
+	return &Error{Place: place, Reason: "a trace entry or a stack frame is out of place here"}
 }
 
 // keys lists some keys of a dict for an error message.
@@ -235,31 +254,6 @@ func (im *importer) keys(v pickle.Value) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// events is a list in pieces, which grows without copying.
-type events struct {
-	pieces [][]trace.Event // all but the last have piece events
-	n      int
-}
-
-const piece = 1 << 15
-
-func (t *events) add(e trace.Event) (index uint32) {
-	if t.n%piece == 0 {
-		size := piece
-		if t.n == 0 {
-			size = 0 // small files stay small
-		}
-		t.pieces = append(t.pieces, make([]trace.Event, 0, size))
-	}
-	last := &t.pieces[len(t.pieces)-1]
-	*last = append(*last, e)
-	t.n++
-	return uint32(t.n - 1)
-}
-
-// from returns the events from an index to the end of its piece: at least one.
-func (t *events) from(i int) []trace.Event { return t.pieces[i/piece][i%piece:] }
 
 const maxPools = 1<<16 - 2
 

@@ -55,8 +55,8 @@ func TestMemoryIsInProportion(t *testing.T) {
 		{"memo", zipped(t, "\x80\x04N", "\x94", 16_000_000, "."), snapshot.ErrMemory, ""},
 		{"trace entries", zipped(t, "\x80\x04"+keys, entry+"0", 1_000_000, "N."), snapshot.ErrMemory, ""},
 	} {
-		const free = 32 << 20
-		limits := snapshot.Limits{MemoryFree: free}
+		const free, each = 24 << 20, 512
+		limits := snapshot.Limits{MemoryFree: free, MemoryPerByte: each}
 		if c.text == "" {
 			c.text = ": over Limits.MemoryPerByte"
 		}
@@ -67,7 +67,7 @@ func TestMemoryIsInProportion(t *testing.T) {
 		if !errors.Is(err, c.code) || !contains(err, c.text) || !contains(err, "offset ") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.text)
 		}
-		bound := uint64(4<<20 + 3*(free+1024*len(c.file)))
+		bound := uint64(4<<20 + 3*(free+each*len(c.file)))
 		if took := after.TotalAlloc - before.TotalAlloc; took > bound {
 			t.Errorf("%s: %d bytes allocated for a file of %d, want at most %d", c.name, took, len(c.file), bound)
 		}

@@ -93,10 +93,11 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bo
 
 // stacks holds every distinct stack of the file once.
 type stacks struct {
-	table  *trace.Stacks            // allocated separately, so that the snapshot does not keep the rest alive
-	byNode []trace.StackID          // plus 1, by the number of the list; 0 if the list was not read yet
-	equal  map[string]trace.StackID // keyed by the frames' numbers as bytes
-	refs   int
+	table *trace.Stacks   // allocated separately, so that the snapshot does not keep the rest alive
+	ids   []trace.StackID // by the provisional number, if known
+	known []bool
+	equal map[string]trace.StackID // keyed by the frames' numbers as bytes
+	refs  int
 }
 
 // stackOf returns the stack with a provisional number: the node of its list plus 1. An *Error names the frame as its
@@ -105,18 +106,17 @@ func (im *importer) stackOf(provisional trace.StackID) (trace.StackID, error) {
 	if provisional == 0 {
 		return 0, nil
 	}
-	node := uint32(provisional) - 1
-	if im.stacks.byNode == nil {
-		im.stacks.byNode = make([]trace.StackID, im.doc.Nodes())
+	if im.stacks.ids == nil {
+		im.stacks.ids, im.stacks.known = make([]trace.StackID, im.doc.Nodes()+1), make([]bool, im.doc.Nodes()+1)
 	}
-	if id := im.stacks.byNode[node]; id > 0 {
-		return id - 1, nil
+	if im.stacks.known[provisional] {
+		return im.stacks.ids[provisional], nil
 	}
-	id, err := im.newStack(im.doc.ItemsOf(node))
+	id, err := im.newStack(im.doc.ItemsOf(uint32(provisional) - 1))
 	if err != nil {
 		return 0, err
 	}
-	im.stacks.byNode[node] = id + 1
+	im.stacks.ids[provisional], im.stacks.known[provisional] = id, true
 	return id, nil
 }
 

@@ -25,18 +25,17 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 	s.Traces = make([]*trace.Trace, len(lists))
 	for device, v := range lists {
 		place := fmt.Sprintf("device %d", device)
-		entries, err := im.list(place, "device_traces", v)
-		if err != nil {
-			return err
+		if k := v.Kind(); k != pickle.List && k != pickle.Tuple && k != pickle.None {
+			return wrongType("device_traces", "a list", v).at(place)
 		}
-		if len(entries) == 0 {
+		if im.doc.Len(v) == 0 {
 			continue
 		}
 		if !im.once(v) {
 			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
 		}
 		t := &trace.Trace{Device: device}
-		x, err := im.deviceEvents(place, entries, t)
+		x, err := im.deviceEvents(place, v, t)
 		if err != nil {
 			return err
 		}
@@ -44,7 +43,7 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			s.TraceExtra = append(s.TraceExtra, make([]TraceExtra, device+1-len(s.TraceExtra))...)
 			s.TraceExtra[device] = x
 		}
-		if len(t.Events) == 0 {
+		if t.Len() == 0 {
 			continue
 		}
 		if err := im.resolve(s, t); err != nil {
@@ -82,9 +81,9 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 		last := int64(0)
 		for _, item := range items {
 			n, bad := integer(im.doc, field, item)
-			if bad == nil && (n <= last || n > int64(len(t.Events))) {
+			if bad == nil && (n <= last || n > int64(t.Len())) {
 				bad = &problem{field: field, reason: fmt.Sprintf("%d after %d, in a trace of %d entries", n, last,
-					len(t.Events))}
+					t.Len())}
 			}
 			if bad != nil {
 				return bad.at(place)
@@ -95,41 +94,74 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// deviceEvents reads the events and compile contexts of one device into t, with provisional numbers and without spare
-// capacity. It returns their unknown parts.
-func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.Trace) (TraceExtra, error) {
-	d := deviceReading{im: im, events: make([]trace.Event, 0, len(entries))}
-	for i := 0; i < len(entries) && d.err == nil; i++ {
-		h, ok := im.folded(entries[i])
-		if !ok {
-			d.unfolded(fmt.Sprintf("%s, trace entry %d", place, i), entries[i])
-			continue
+// deviceEvents reads the events and compile contexts of one device into t, with provisional numbers. It returns their
+// unknown parts.
+func (im *importer) deviceEvents(place string, entries pickle.Value, t *trace.Trace) (TraceExtra, error) {
+	d := deviceReading{im: im}
+	im.doc.Runs(entries, func(v pickle.Value, first uint32, n int) bool {
+		switch {
+		case n > 0 && first&frameHandle == 0:
+			d.folded(int(first), n)
+		case n > 0: // frames
+			d.err = outOfPlace(fmt.Sprintf("%s, trace entry %d", place, d.entries))
+		default:
+			d.unfolded(fmt.Sprintf("%s, trace entry %d", place, d.entries), v)
+			d.entries++
 		}
-		run := im.events.from(h)
-		n := 1 // how many entries are consecutive in both lists
-		for ; n < len(run) && i+n < len(entries); n++ {
-			if next, ok := im.folded(entries[i+n]); !ok || next != h+n {
-				break
-			}
-		}
-		at := len(d.events)
-		im.contexts.each(h, n, func(offset int, text uint32) { d.say(at+offset, text) })
-		im.extras.each(h, n, func(offset int, keys uint32) { d.have(at+offset, keys) })
-		d.events = append(d.events, run[:n]...)
-		i += n - 1
-	}
-	t.Events, t.CompileContexts = slices.Clip(d.events), d.contexts
+		return d.err == nil
+	})
+	t.Columns, t.CompileContexts = d.columns(), d.contexts
 	return d.extra, d.err
 }
 
 // A deviceReading is a partly read trace of one device.
 type deviceReading struct {
 	im       *importer
-	events   []trace.Event
+	entries  int                  // read so far, with those that are unknown
+	events   int                  // read so far
+	from, to int                  // of im.columns, which has them all unless copy has
+	copy     *trace.ColumnsWriter // nil until needed
 	contexts []trace.CompileContext
 	extra    TraceExtra
 	keys     uint32 // the set of keys of the last event
 	err      error
+}
+
+// folded adds entries that were folded.
+func (d *deviceReading) folded(first, n int) {
+	at := d.events
+	d.im.contexts.each(first, n, func(offset int, text uint32) { d.say(at+offset, text) })
+	d.im.extras.each(first, n, func(offset int, keys uint32) { d.have(at+offset, keys) })
+	d.entries += n
+	d.events += n
+	switch {
+	case at == 0:
+		d.from, d.to = first, first+n
+	case d.copy == nil && first == d.to:
+		d.to += n
+	default:
+		d.copyFrom(first, first+n)
+	}
+}
+
+// copyFrom copies events of im.columns.
+func (d *deviceReading) copyFrom(from, to int) {
+	if d.copy == nil {
+		d.copy = &trace.ColumnsWriter{}
+		d.copyFrom(d.from, d.to)
+	}
+	r := (&trace.Trace{Columns: d.im.columns}).Reader()
+	for i := from; i < to; i++ {
+		d.copy.Add(r.At(i))
+	}
+}
+
+// columns returns the events.
+func (d *deviceReading) columns() *trace.Columns {
+	if d.copy != nil {
+		return d.copy.Columns()
+	}
+	return d.im.columns.Slice(d.from, d.to)
 }
 
 // unfolded reads an entry that was not folded.
@@ -143,7 +175,8 @@ func (d *deviceReading) unfolded(where string, v pickle.Value) {
 		d.err = err
 		return
 	}
-	e, bad := im.entry(im.doc, pairs)
+	var e entry
+	bad := im.entry(im.doc, pairs, &e)
 	switch {
 	case bad != nil:
 		d.err = bad.at(where)
@@ -152,12 +185,14 @@ func (d *deviceReading) unfolded(where string, v pickle.Value) {
 		im.skipped.add("trace entry action "+quote(name), 1)
 		var entry *Extra
 		entry, d.err = im.extra(pairs)
-		d.extra.Unknown = append(d.extra.Unknown, UnknownEntry{Before: len(d.events), Entry: entry})
+		d.extra.Unknown = append(d.extra.Unknown, UnknownEntry{Before: d.events, Entry: entry})
 	default:
 		im.entryKeys.has(e.keys)
-		d.say(len(d.events), e.context)
-		d.have(len(d.events), e.keys)
-		d.events = append(d.events, e.event)
+		d.say(d.events, e.context)
+		d.have(d.events, e.keys)
+		d.copyFrom(0, 0)
+		d.copy.Add(&e.event)
+		d.events++
 	}
 }
 
@@ -186,60 +221,57 @@ func (d *deviceReading) have(at int, keys uint32) {
 	d.keys = keys
 }
 
-// folded returns the index in im.events of a folded trace entry.
-func (im *importer) folded(v pickle.Value) (int, bool) {
-	h, ok := im.doc.Folded(v)
-	return int(h), ok && h&frameHandle == 0
+// resolve builds the tables of a trace and replaces the provisional numbers of its events.
+func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
+	n := trace.Numbers{Streams: im.streamTable(t), Pools: im.poolTable(s, t)}
+	t.Metadata = []string{""}
+	t.Columns.EachNumber(trace.FieldMetadata, func(_ int, text uint32) {
+		if int(text) >= len(im.texts.seen) {
+			im.texts.grow(int(text) + 1)
+		}
+		if im.texts.seen[text] != t.Device+1 {
+			im.texts.seen[text] = t.Device + 1
+			im.texts.table[text] = im.metadata(t, text)
+		}
+	})
+	n.Metadata = im.texts.table
+	var err error
+	t.Columns.EachNumber(trace.FieldStack, func(i int, stack uint32) {
+		if _, bad := im.stackOf(trace.StackID(stack)); bad != nil && err == nil {
+			err = within(fmt.Sprintf("device %d, trace event %d", t.Device, i), bad)
+		}
+	})
+	n.Stacks = im.stacks.ids
+	t.Columns = im.renumbered(t.Columns, n)
+	return err
 }
 
-// resolve builds the tables of a trace and replaces the provisional numbers in its events.
-func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
-	streams := im.streamTable(t)
-	pools := im.poolTable(s, t)
-	metadata := map[uint32]uint32{}
-	t.Metadata = []string{""}
-	var lastText, lastMetadata uint32 // most events have the metadata of the one before
-	t.PoolsKnown = true
-	for i := range t.Events {
-		e := &t.Events[i]
-		e.Stream = streams[e.Stream]
-		if e.Pool == 0 {
-			t.PoolsKnown = false
-		}
-		if e.Metadata != lastText {
-			lastText, lastMetadata = e.Metadata, im.metadata(t, metadata, e.Metadata)
-		}
-		e.Metadata = lastMetadata
-		stack, err := im.stackOf(e.Stack)
-		if err != nil {
-			return within(fmt.Sprintf("device %d, trace event %d", t.Device, i), err)
-		}
-		e.Stack = stack
+// renumbered returns events with other numbers. The tables are the importer's; a trace keeps its own, unless they would be
+// larger than its events.
+func (im *importer) renumbered(c *trace.Columns, n trace.Numbers) *trace.Columns {
+	if len(n.Stacks)+len(n.Streams)+len(n.Metadata)+len(n.Pools) <= c.Len() {
+		n.Streams, n.Pools, n.Metadata = slices.Clone(n.Streams), slices.Clone(n.Pools), slices.Clone(n.Metadata)
+		return c.Renumbered(n)
 	}
-	for i := range t.Events {
-		if e := &t.Events[i]; t.PoolsKnown {
-			e.Pool = uint16(pools[e.Pool])
-		} else {
-			e.Pool = 0
-		}
+	var w trace.ColumnsWriter
+	r := (&trace.Trace{Columns: c.Renumbered(n)}).Reader()
+	for i := range c.Len() {
+		w.Add(r.At(i))
 	}
-	return nil
+	return w.Columns()
 }
 
 // metadata returns the index in t.Metadata for a provisional number: a string's number plus 1, or 0.
-func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisional uint32) uint32 {
+func (im *importer) metadata(t *trace.Trace, provisional uint32) uint32 {
 	if provisional == 0 {
 		return 0
 	}
-	n, ok := known[provisional]
-	if !ok {
-		if text := im.doc.StrByID(provisional - 1); text != "" {
-			n = uint32(len(t.Metadata))
-			t.Metadata = append(t.Metadata, text)
-		}
-		known[provisional] = n
+	text := im.doc.StrByID(provisional - 1)
+	if text == "" {
+		return 0
 	}
-	return n
+	t.Metadata = append(t.Metadata, text)
+	return uint32(len(t.Metadata) - 1)
 }
 
 // A renumbering maps the importer's numbers to those of one trace, for one trace after another. The time for each
@@ -251,23 +283,28 @@ type renumbering struct {
 }
 
 // of returns the importer's numbers that a trace uses. All are less than n.
-func (r *renumbering) of(t *trace.Trace, n int, number func(e *trace.Event) uint32) []uint32 {
-	if more := n - len(r.seen); more > 0 {
-		r.seen, r.table = append(r.seen, make([]int, more)...), append(r.table, make([]uint32, more)...)
-	}
+func (r *renumbering) of(t *trace.Trace, n int, field trace.Field) []uint32 {
+	r.grow(n)
 	r.used = r.used[:0]
-	for i := range t.Events {
-		if k := number(&t.Events[i]); r.seen[k] != t.Device+1 {
+	t.Columns.EachNumber(field, func(_ int, k uint32) {
+		if r.seen[k] != t.Device+1 {
 			r.seen[k] = t.Device + 1
 			r.used = append(r.used, k)
 		}
-	}
+	})
 	return r.used
+}
+
+// grow makes room for n numbers.
+func (r *renumbering) grow(n int) {
+	if more := n - len(r.seen); more > 0 {
+		r.seen, r.table = append(r.seen, make([]int, more)...), append(r.table, make([]uint32, more)...)
+	}
 }
 
 // streamTable fills t.Streams and returns its indices by the importer's numbers.
 func (im *importer) streamTable(t *trace.Trace) []uint32 {
-	used := im.streamNumbers.of(t, len(im.streams.Values), func(e *trace.Event) uint32 { return e.Stream })
+	used := im.streamNumbers.of(t, len(im.streams.Values), trace.FieldStream)
 	for _, n := range used {
 		t.Streams = append(t.Streams, im.streams.Values[n])
 	}
@@ -280,9 +317,10 @@ func (im *importer) streamTable(t *trace.Trace) []uint32 {
 }
 
 // poolTable fills t.Pools with the default pool, those of the device's segments and those of its events, in ascending
-// order, and returns its indices by the importer's numbers.
+// order, and returns its indices by the importer's numbers. If an event has no pool, that of all is the default one.
 func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint32 {
-	used := im.poolNumbers.of(t, len(im.pools.list)+1, func(e *trace.Event) uint32 { return uint32(e.Pool) })
+	used := im.poolNumbers.of(t, len(im.pools.list)+1, trace.FieldPool)
+	t.PoolsKnown = !slices.Contains(used, 0)
 	all := map[mem.PoolID]bool{{}: true}
 	for _, n := range used {
 		if n > 0 {
@@ -299,10 +337,11 @@ func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint32 {
 	}
 	slices.SortFunc(t.Pools, comparePools)
 	for _, n := range used {
-		if n > 0 {
-			i, _ := slices.BinarySearchFunc(t.Pools, im.pools.list[n-1], comparePools)
-			im.poolNumbers.table[n] = uint32(i)
+		i := 0
+		if t.PoolsKnown {
+			i, _ = slices.BinarySearchFunc(t.Pools, im.pools.list[n-1], comparePools)
 		}
+		im.poolNumbers.table[n] = uint32(i)
 	}
 	return im.poolNumbers.table
 }

@@ -85,7 +85,7 @@ func (im *importer) unfold(handle uint32) (any, error) {
 	if err := im.charge(costPlainEntry); err != nil {
 		return nil, err
 	}
-	e := im.events.from(int(handle))[0]
+	e := im.columns.At(int(handle))
 	entry := map[string]any{
 		"action": e.Action.String(), "size": e.Size, "stream": plainBits(im.streams.Values[e.Stream]),
 		"time_us": e.TimeUS,

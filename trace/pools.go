@@ -43,9 +43,10 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 	after := func(p driver.Pointer) int {
 		return sort.Search(len(private), func(i int) bool { return private[i].end > p })
 	}
+	reader := t.Reader()
 	// Iterate backwards from the end, where every segment has all its memory, to the entry before which it has none.
-	for i := len(t.Events) - 1; i >= 0 && len(private) > 0; i-- {
-		e, sign := &t.Events[i], int64(0)
+	for i := t.Len() - 1; i >= 0 && len(private) > 0; i-- {
+		e, sign := reader.At(i), int64(0)
 		switch e.Action {
 		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
 			sign = -1
@@ -67,7 +68,10 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 		}
 	}
 	return func(entry int) mem.PoolID {
-		ptr := t.Events[entry].Ptr
+		if len(private) == 0 {
+			return mem.PoolID{}
+		}
+		ptr := reader.At(entry).Ptr
 		if n := after(ptr); n < len(private) && private[n].start <= ptr && entry >= private[n].born {
 			return private[n].pool
 		}

@@ -22,6 +22,7 @@ import (
 type Trace struct {
 	Device  int          // ordinal on the machine that recorded it
 	Events  []Event      // oldest first
+	Columns *Columns     // the events in place of Events, in recordings that snapshot.ReadCompact read; else nil
 	Streams []uint64     // recorded stream handles, ascending and unique; Event.Stream indexes it
 	Pools   []mem.PoolID // Event.Pool indexes it; Pools[0] is the default pool
 	// PoolsKnown says that the recording contains the pool of every event. Otherwise all events have the default pool.
