@@ -137,6 +137,7 @@ func (f *firstRun) run() error {
 		return err
 	}
 	f.end(before, timed)
+	r.operations++
 	ended = true
 	return nil
 }

@@ -85,11 +85,12 @@ type core struct {
 	mu     sync.Mutex
 	holder atomic.Uintptr // the goroutine that holds mu, as goroutine.ID tells it; 0 if none does
 
-	engine    *schedule.Engine
-	contents  map[schedule.Storage]*content
-	works     map[schedule.Op]*work
-	constants map[*tensor.Storage]*variable
-	closed    bool
+	engine     *schedule.Engine
+	contents   map[schedule.Storage]*content
+	works      map[schedule.Op]*work
+	constants  map[*tensor.Storage]*variable
+	operations int64
+	closed     bool
 }
 
 // New returns a runtime for work at p: on its device and stream, with memory of its allocator. Close the runtime before
@@ -170,6 +171,7 @@ type Stats struct {
 	Used   int64 // bytes of memory in use, with the constants
 	Peak   int64 // the largest Used
 
+	Operations   int64 // that were announced
 	Evictions    int64 // storages that were evicted
 	EvictedBytes int64
 	Remade       int64 // operations that were run again
@@ -185,7 +187,7 @@ func (r *core) Stats() Stats {
 	s := r.engine.Stats()
 	return Stats{
 		Budget: s.Budget, Used: r.mem.used(), Peak: r.mem.peak.Load(),
-		Evictions: s.Evictions, EvictedBytes: s.EvictedBytes,
+		Operations: r.operations, Evictions: s.Evictions, EvictedBytes: s.EvictedBytes,
 		Remade: s.Recomputes, RemadeNs: s.RecomputeNs, ComputeNs: s.ComputeNs,
 	}
 }

@@ -30,7 +30,7 @@ func (e *Engine) End(c Call) (Op, []Value) {
 		e.policy.touched(e.values[v].storage)
 	}
 	e.Abort()
-	if c.Fixed {
+	if c.Fixed || len(outputs) == 0 {
 		for _, v := range outputs {
 			e.fix(e.values[v].storage)
 		}
