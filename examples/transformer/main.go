@@ -6,7 +6,13 @@
 //	go run ./examples/transformer -device cuda:0          # in bfloat16
 //	go run ./examples/transformer -compact=false          # out of memory
 //
-// block.go has the mathematics.
+// With -train it trains a stack of such blocks instead, first with all the memory that this takes and then in half of
+// it, by package remat. The losses are equal.
+//
+//	go run ./examples/transformer -train -memory 0.5
+//	go run ./examples/transformer -train -limit 6291456    # as much as the device has
+//
+// block.go has the mathematics of inference, model.go that of training.
 package main
 
 import (
@@ -61,6 +67,8 @@ type options struct {
 	dtype   string
 	limit   int64 // bytes
 	compact bool
+
+	training training
 }
 
 func main() {
@@ -71,7 +79,12 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if _, err := run(ctx, os.Stdout, o); err != nil {
+	if o.training.enabled {
+		_, _, err = train(ctx, os.Stdout, o)
+	} else {
+		_, err = run(ctx, os.Stdout, o)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -83,12 +96,15 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.file, "file", "examples/transformer/data/block.safetensors", "file with the weights, the "+
 		"input and the expected output")
 	flags.StringVar(&o.device, "device", "host", `device, "host" or "cuda:0"`)
-	flags.StringVar(&o.dtype, "type", "", "float32 or bfloat16; default: bfloat16 on GPUs and float32 elsewhere")
-	flags.Int64Var(&o.limit, "limit", 0, "memory limit in bytes; 0 is the default of the type")
+	flags.StringVar(&o.dtype, "type", "", "float32 or bfloat16; default: bfloat16 for inference on GPUs, else float32")
+	flags.Int64Var(&o.limit, "limit", 0, "memory limit in bytes; 0 is the default of the type, or none with -train")
 	flags.BoolVar(&o.compact, "compact", true, "compact memory if that makes room")
+	trainingFlags(flags, &o.training)
 	flags.Parse(args) // exits if it fails
 	switch {
 	case o.dtype != "":
+	case o.training.enabled:
+		o.dtype = "float32"
 	case strings.HasPrefix(o.device, "cuda"):
 		o.dtype = "bfloat16"
 	default:
@@ -98,7 +114,9 @@ func parse(args []string) (options, error) {
 	if !ok {
 		return o, fmt.Errorf("-type %s: want float32 or bfloat16", o.dtype)
 	}
-	o.limit = cmp.Or(o.limit, t.limit)
+	if o.training.dtype = t.dtype; !o.training.enabled {
+		o.limit = cmp.Or(o.limit, t.limit)
+	}
 	return o, nil
 }
 
