@@ -132,11 +132,19 @@ func (x *Frames) Label(f trace.Frame) string {
 	file, name := slashed(f.Filename), x.name(f)
 	switch native := kindOf(f.Name, file) <= frameNative; {
 	case native && name == "":
-		return fmt.Sprintf("%s:%d", path.Base(file), f.Line)
+		return place(path.Base(file), f.Line)
 	case native:
 		return name
 	}
-	return fmt.Sprintf("%s:%d %s", x.path(f.Filename), f.Line, name)
+	return place(x.path(f.Filename), f.Line) + " " + name
+}
+
+// place returns a file and the line in it, or the file alone if the line is unknown.
+func place(file string, line int64) string {
+	if line < 1 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
 
 // name returns the function of a frame in labels.

@@ -135,6 +135,14 @@ func TestFilesInSeveralDirectories(t *testing.T) {
 	testkit.Equal(t, "label", got, "text/unet.py:80 forward")
 }
 
+// Python knows no line for code that it compiled without one; PyTorch then writes -1.
+func TestALineThatPythonDoesNotKnow(t *testing.T) {
+	for _, line := range []int64{-1, 0} {
+		got := label(t, holders.FoldLibraries, []trace.Frame{frame("/home/u/train.py", line, "forward")})
+		testkit.Equal(t, "label", got, "train.py forward")
+	}
+}
+
 // Stacks share their frames, so a file of a megabyte can have labels of gigabytes. Names and stacks in labels are cut.
 func TestLabelsOfEndlessStacks(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
