@@ -7,9 +7,9 @@ Each run is a process of its own; `python3 -m ashlar` must work: install the whe
   limits  the smallest limit at which a workload completes, as a multiple of the requested peak, by bisection
           (to 0.1 % for Ashlar, 0.4 % for expandable segments, 1 % for PyTorch's allocator); and whether the losses are
           equal bit for bit with deterministic algorithms. Several processes share the GPU: these results do not depend on time.
-  times   one process after another, in turns, with wider models (workloads.py --wide): the median step without a
-          limit, and that of Ashlar under a limit of 1.004 of the requested peak, or the next of LIMITS at which it
-          completes. It continues the file of the phase limits.
+  times   one process after another, in turns, with wider models (workloads.py --wide) that repeat eight steps six
+          times: the mean step after the second repetition, without a limit and, for Ashlar, under a limit of 1.004 of
+          the requested peak, or the next of LIMITS at which it completes. It continues the file of the phase limits.
 """
 
 import argparse
@@ -31,7 +31,9 @@ WORKLOADS = ["gpt", "unet", "experts", "checkpointed", "serving", "compiled", "r
 CASES = [*ALLOCATORS, "at limit"]
 TOGETHER = 8  # processes that search for limits at once
 FINE = {"native": 0.01, "expandable": 0.004, "ashlar": 0.001}
-LIMITS = [1.004, 1.008, 1.015, 1.03, 1.3]  # of the phase times, over the requested peak
+LIMITS = [1.004, 1.008, 1.015, 1.03, 1.35]  # of the phase times, over the requested peak
+WIDE = ["--wide", "--steps=8", "--rounds=6"]  # of the phase times
+SETTLED = 2  # rounds of WIDE after which libraries have chosen their algorithms, and pages their places
 FIRST = {"native": 1.1, "expandable": 1.02, "ashlar": 1.003}  # limits that are tried first
 
 
@@ -94,40 +96,47 @@ def limits(names):
     return results
 
 
-def typical(times):
-    """The median step after the first tenth, in seconds."""
-    return statistics.median(settled(times))
+def typical(rounds):
+    """The mean over the steps of the median of their settled repetitions, in seconds."""
+    return statistics.mean(statistics.median(repetitions) for repetitions in zip(*rounds[SETTLED:]))
 
 
-def settled(times):
-    return times[max(2, len(times) // 10) :]
+def longest(rounds):
+    """The longest settled step, in seconds."""
+    return max(max(times) for times in rounds[SETTLED:])
 
 
-def measure_times(name, r, rounds):
-    """Adds the figures of the phase times to a workload's results."""
+def measure_times(name, r, rounds, save):
+    """Adds the figures of the phase times to a workload's results, and saves them after each round."""
     seen = {case: [] for case in CASES}
-    requested, limit = 0, iter(LIMITS)
+    known = r.get("ashlar", {}).get("smallest", 0)  # at which the narrow model completes
+    requested, limit = 0, iter([x for x in LIMITS if x > known - 0.003])
     over = next(limit)
     for i in range(rounds):
         for case in CASES[i % len(CASES) :] + CASES[: i % len(CASES)]:
             if case != "at limit":
-                result = run(name, case, 0, "--wide")
+                result = run(name, case, 0, *WIDE)
                 requested = result.get("requested", requested) if case == "native" else requested
             else:
-                result = run(name, "ashlar", over * requested, "--wide")
+                result = run(name, "ashlar", over * requested, *WIDE)
                 while not result["completed"] and (over := next(limit, 0)):
                     seen[case].clear()
-                    result = run(name, "ashlar", over * requested, "--wide")
+                    result = run(name, "ashlar", over * requested, *WIDE)
             if result["completed"]:
                 seen[case].append(result)
-    seen = {case: results for case, results in seen.items() if results}
-    r["wide"] = {
+        r["wide"] = summary({case: results for case, results in seen.items() if results}, requested, over)
+        save()
+
+
+def summary(seen, requested, limit):
+    """The figures of the completed runs of each case."""
+    return {
         "requested": requested,
-        "limit": over,
+        "limit": limit,
         "reserved": {case: max(x["reserved"] for x in xs) / requested for case, xs in seen.items()},
         "step": {case: statistics.median(typical(x["times"]) for x in xs) for case, xs in seen.items()},
         "runs": {case: [typical(x["times"]) for x in xs] for case, xs in seen.items()},
-        "worst": {case: [max(settled(x["times"])) for x in xs] for case, xs in seen.items()},
+        "worst": {case: [longest(x["times"]) for x in xs] for case, xs in seen.items()},
     }
 
 
@@ -191,8 +200,7 @@ def main():
     if a.phase != "limits":
         for name in names:
             if "failed" not in results.get(name, {"failed": 1}) and time.monotonic() - start < a.seconds:
-                measure_times(name, results[name], a.rounds)
-                save()
+                measure_times(name, results[name], a.rounds, save)
     text = table(results)
     print(text)
     if a.markdown:

@@ -1,13 +1,15 @@
 """The work of compare.py: one workload under one allocator in one process, as JSON on the last line.
 
-    python3 workloads.py NAME [--limit BYTES] [--steps N] [--deterministic] [--wide] [--profile]
+    python3 workloads.py NAME [--limit BYTES] [--steps N] [--rounds N] [--deterministic] [--wide] [--profile]
 
 The scripts know nothing of Ashlar. Under `python3 -m ashlar workloads.py NAME` the same file runs on Ashlar's memory.
 The limit is set by torch.cuda.set_per_process_memory_fraction, and a workload that runs out of memory says so.
 
 With --wide, models have fewer and wider layers and batches are larger, so that the GPU is busy while Python prepares
-the next operations. Otherwise steps of these small models measure Python. With --profile, eight more steps run under PyTorch's profiler, and
-the result has the seconds of their kernels and of all eight steps.
+the next operations. Otherwise steps of these small models measure Python. With --rounds, the steps are repeated with
+the same shapes, so that their times can be compared after the first rounds, in which libraries choose their algorithms.
+With --profile, eight more steps run under PyTorch's profiler, and the result has the seconds of their kernels and of
+all eight steps.
 """
 
 import argparse
@@ -210,21 +212,24 @@ WORKLOADS = {
 }
 
 
-def run(name, limit, steps, deterministic, profiled):
+def run(name, limit, steps, rounds, deterministic, profiled):
     torch.manual_seed(0)
     if deterministic:
         torch.use_deterministic_algorithms(True)
     if limit:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
     step, usual = WORKLOADS[name]()
-    rng, losses, times = random.Random(1), [], []
-    for _ in range(steps or usual):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        loss = step(rng)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-        losses.append(loss.item().hex())
+    losses, times = [], []
+    for _ in range(rounds):
+        rng = random.Random(1)
+        times.append([])
+        for _ in range(steps or usual):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            loss = step(rng)
+            torch.cuda.synchronize()
+            times[-1].append(time.perf_counter() - start)
+            losses.append(loss.item().hex())
     stats = torch.cuda.memory_stats()
     return {
         **(profile(step) if profiled else {}),
@@ -256,6 +261,7 @@ def main():
     p.add_argument("name", choices=WORKLOADS)
     p.add_argument("--limit", type=int, default=0)
     p.add_argument("--steps", type=int, default=0)
+    p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--deterministic", action="store_true")
     p.add_argument("--wide", action="store_true")
     p.add_argument("--profile", action="store_true")
@@ -263,7 +269,7 @@ def main():
     global WIDE
     WIDE = a.wide
     try:
-        result = run(a.name, a.limit, a.steps, a.deterministic, a.profile)
+        result = run(a.name, a.limit, a.steps, a.rounds, a.deterministic, a.profile)
     except torch.OutOfMemoryError as e:
         result = {"completed": False, "error": str(e).splitlines()[0]}
     result["backend"] = torch.cuda.get_allocator_backend()

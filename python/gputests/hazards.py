@@ -333,7 +333,10 @@ def signals(seconds):
 
 
 def training(seconds):
-    """Training under a limit of 1.01 of what it requests: no NaN, no growth, no long step."""
+    """Training under a limit of 1.01 of what it requests: no NaN, no growth, no long step.
+
+    The cache is emptied where the limit begins, so the next round of shapes gets its pages again from the driver.
+    """
     sys.path.insert(0, os.environ.get("WORKLOADS", os.path.join(os.path.dirname(__file__), "../../bench/pytorch")))
     import workloads
 
@@ -358,8 +361,9 @@ def training(seconds):
             torch.cuda.set_per_process_memory_fraction(1.01 * peak / total)
             deadline = time.monotonic() + seconds
     usual = sorted(times)[len(times) // 2]
-    longest = max(times[30:])  # after the first round
-    return f"{len(times)} steps, {usual * 1e3:.0f} ms each, the longest {longest * 1e3:.0f} ms"
+    refill, longest = max(times[30:60]), max(times[60:])
+    first = f"{refill * 1e3:.0f} ms in the first round under the limit"
+    return f"{len(times)} steps, {usual * 1e3:.0f} ms each, the longest {longest * 1e3:.0f} ms, {first}"
 
 
 def main():
