@@ -6,8 +6,10 @@ PKG ?= ./...
 SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
+PROGRAMS ?= 100000
+FAULTY ?= 1000
 
-.PHONY: help build test check fmt fuzz bench campaign gpu policies pictures compare wheel clean
+.PHONY: help build test check fmt fuzz bench campaign remat gpu policies pictures compare wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -34,11 +36,14 @@ campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
 
+remat: ## random programs under a memory budget: make remat SEED=1 PROGRAMS=100000 FAULTY=1000
+	go test -timeout 0 ./remat -run 'RandomPrograms|DriverCallFails' -v -seed $(SEED) -programs $(PROGRAMS) -faulty $(FAULTY)
+
 bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
 
 gpu: ## the tests that need an NVIDIA GPU
-	go test -tags gpu -run 'GPU|CUDA' ./engine ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
+	go test -tags gpu -run 'GPU|CUDA' ./engine ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./remat ./examples/...
 
 policies: ## what the recorded traces need under each policy: the table of docs/policies.md
 	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena -a paged -a planned testdata/traces/*.pickle.zst

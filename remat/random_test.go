@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute"
@@ -37,28 +38,33 @@ type rig struct {
 	place *tensor.Place
 	limit *layer.Limiter
 	alloc *caching.Allocator
-	back  *host.Backend
+	back  backend.Backend
 }
 
-func newRig(t testing.TB, kind string, seed uint64) *rig {
+// inOrder are the options of a backend without libraries and threads.
+var inOrder = compute.Options{Host: host.Options{Procs: 1, NoBLAS: true}}
+
+// newRig opens a device: "sim", or a specification for driver.Open.
+func newRig(t testing.TB, spec string, seed uint64) *rig {
 	t.Helper()
 	g := &rig{}
 	var inner driver.Device
-	if kind == "sim" {
+	var err error
+	if spec == "sim" {
 		g.sim = sim.New(sim.Options{Total: 64 << 20, Seed: seed, Completion: sim.AtRandom})
 		inner = g.sim
-	} else {
-		var err error
-		if inner, err = driver.Open("host:total=64MiB"); err != nil {
-			t.Fatal(err)
-		}
+	} else if inner, err = driver.Open(spec); err != nil {
+		t.Fatal(err)
 	}
 	g.dev = fault.Wrap(inner)
-	var err error
 	if g.alloc, err = caching.New(g.dev, caching.Default()); err != nil {
 		t.Fatal(err)
 	}
-	g.back = host.New(g.dev, host.Options{Procs: 1, NoBLAS: true})
+	if spec == "sim" || strings.HasPrefix(spec, "host") {
+		g.back = host.New(g.dev, inOrder.Host)
+	} else if g.back, err = compute.NewBackend(g.dev); err != nil {
+		t.Fatal(err)
+	}
 	g.limit = layer.NewLimiter(g.alloc, 1<<40)
 	g.place = tensor.NewPlace(tensor.Config{Device: g.dev, Allocator: g.limit, Backend: g.back})
 	return g
@@ -343,7 +349,11 @@ func newProgram(t testing.TB, g *rig, seed uint64) *program {
 		t.Fatal(err)
 	}
 	p.r = r
-	plain, err := compute.Options{Host: host.Options{Procs: 1, NoBLAS: true}}.Open("host:total=64MiB")
+	spec := "host:total=64MiB"
+	if g.place.Device().Info().Driver == "cuda" {
+		spec = "cuda:0" // which rounds as it does
+	}
+	plain, err := inOrder.Open(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,29 +419,34 @@ func (p *program) end() {
 
 // Random programs give the same results, bit for bit, under a budget, which is never exceeded.
 func TestRandomPrograms(t *testing.T) {
-	for _, kind := range []string{"sim", "host"} {
-		t.Run(kind, func(t *testing.T) {
-			denied, remade := 0, int64(0)
-			for seed := *firstSeed; seed < *firstSeed+uint64(*programs); seed++ {
-				g := newRig(t, kind, seed)
-				p := newProgram(t, g, seed)
-				p.run(120)
-				denied, remade = denied+p.denied, remade+p.remade
-				g.close(t)
-			}
-			t.Logf("%d programs: %d operations run again, %d without room", *programs, remade, denied)
-		})
+	for _, spec := range devices {
+		t.Run(spec, func(t *testing.T) { randomPrograms(t, spec, *programs) })
 	}
+}
+
+var devices = []string{"sim", "host:total=64MiB"}
+
+func randomPrograms(t *testing.T, spec string, n int) {
+	t.Helper()
+	denied, remade := 0, int64(0)
+	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
+		g := newRig(t, spec, seed)
+		p := newProgram(t, g, seed)
+		p.run(120)
+		denied, remade = denied+p.denied, remade+p.remade
+		g.close(t)
+	}
+	t.Logf("%d programs: %d operations run again, %d without room", n, remade, denied)
 }
 
 // Whatever driver call fails, what the program still has is right, and nothing is left behind.
 func TestEachDriverCallFails(t *testing.T) {
-	for _, kind := range []string{"sim", "host"} {
-		t.Run(kind, func(t *testing.T) {
+	for _, spec := range devices {
+		t.Run(spec, func(t *testing.T) {
 			calls, failures := int64(0), 0
 			for seed := *firstSeed; seed < *firstSeed+uint64(*faulty); seed++ {
 				for n, more := int64(1), true; more; n++ {
-					g := newRig(t, kind, seed)
+					g := newRig(t, spec, seed)
 					p := newProgram(t, g, seed)
 					p.faults = true
 					g.dev.SetRules(fault.Rule{Nth: n})
