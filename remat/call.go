@@ -133,7 +133,11 @@ func (f *firstRun) run() error {
 	before := r.mem.restart()
 	timed := r.costs.begin(w.key)
 	defer timed.cancel()
-	if err := w.invoke(r.place, w.memory(), f.collect); err != nil {
+	data, err := w.memory(r, w.changes)
+	if err == nil {
+		err = w.invoke(r.place, data, f.collect)
+	}
+	if err != nil {
 		return err
 	}
 	f.end(before, timed)
@@ -236,11 +240,11 @@ func (f *firstRun) end(before int64, timed *timedRun) {
 // them again.
 func (f *firstRun) undo() {
 	for _, c := range f.made {
-		c.drop()
+		f.r.drop(c)
 	}
 	for _, v := range f.taken {
 		if v.now.data != nil {
-			v.now.drop()
+			f.r.drop(v.now)
 			f.r.engine.Overwritten(v.now.value)
 		}
 	}

@@ -107,6 +107,7 @@ type program struct {
 	faults bool  // operations may fail at any time
 	denied int   // operations without room
 	remade int64 // operations that were run again
+	copied int64 // bytes that were copied back from the host
 }
 
 // A pair is a tensor of the program in both worlds.
@@ -344,6 +345,9 @@ func newProgram(t testing.TB, g *rig, seed uint64) *program {
 		budget: int64(6+rng.IntN(20)) << 10,
 	}
 	config := remat.Config{Budget: p.budget, Policy: append(remat.Policies(), "")[rng.IntN(len(remat.Policies())+1)]}
+	if rng.IntN(2) == 0 {
+		config.Spill = remat.Spill{Limit: int64(rng.IntN(40)+1) << 10, Bandwidth: 1e9 * float64(1+rng.IntN(1000))}
+	}
 	r, err := remat.New(g.place, config)
 	if err != nil {
 		t.Fatal(err)
@@ -395,7 +399,7 @@ func (p *program) finish() {
 		p.check(i)
 	}
 	s := p.r.Stats()
-	p.remade = s.Remade
+	p.remade, p.copied = s.Remade, s.CopiedIn
 	if s.Peak > p.budget || s.Used > p.budget {
 		p.t.Errorf("seed %d: peak of %d bytes, %d used, the budget is %d", p.seed, s.Peak, s.Used, p.budget)
 	}
@@ -428,15 +432,19 @@ var devices = []string{"sim", "host:total=64MiB"}
 
 func randomPrograms(t *testing.T, spec string, n int) {
 	t.Helper()
-	denied, remade := 0, int64(0)
+	denied, remade, copied := 0, int64(0), int64(0)
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
 		g := newRig(t, spec, seed)
 		p := newProgram(t, g, seed)
 		p.run(120)
-		denied, remade = denied+p.denied, remade+p.remade
+		denied, remade, copied = denied+p.denied, remade+p.remade, copied+p.copied
 		g.close(t)
 	}
-	t.Logf("%d programs: %d operations run again, %d without room", n, remade, denied)
+	t.Logf("%d programs: %d operations run again, %d bytes copied back, %d operations without room", n, remade, copied,
+		denied)
+	if remade == 0 || copied == 0 {
+		t.Error("nothing was made again, or nothing was copied back")
+	}
 }
 
 // Whatever driver call fails, what the program still has is right, and nothing is left behind.

@@ -24,9 +24,7 @@
 // Releases matter more than elsewhere: a handle that is released needs no memory and is never made again. Constants and
 // locked tensors are not evicted, and neither are tensors made by an operation that runs only once (see [Op]).
 //
-// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: from the third on, tensors are
-// evicted and made again by a plan that knows the whole step. With [Config.Spill] tensors are also copied to the host's
-// memory, where that is faster than making them again.
+// With [Config.Spill] tensors are also copied to the host's memory, where that is faster than making them again.
 //
 // A Runtime is safe for concurrent use; its calls run one at a time. Work that captures graphs must not run through it.
 package remat
@@ -68,6 +66,8 @@ type Config struct {
 	Budget int64
 	// Policy is the name of the policy that chooses the tensors to evict: see Policies. Empty means the best of them.
 	Policy string
+	// Spill copies tensors to the host's memory, if that is faster than to make them again.
+	Spill Spill
 }
 
 // A Runtime runs operations within a budget of memory. See the documentation of the package.
@@ -89,6 +89,7 @@ type core struct {
 	contents   map[schedule.Storage]*content
 	works      map[schedule.Op]*work
 	constants  map[*tensor.Storage]*variable
+	spill      *spiller // nil without spilling
 	operations int64
 	closed     bool
 }
@@ -113,7 +114,15 @@ func New(p *tensor.Place, c Config) (*Runtime, error) {
 	}
 	r.mem = newMemory(p.Allocator(), cmp.Or(c.Budget, math.MaxInt64), r.makeRoom)
 	r.place = p.Unscoped().WithAllocator(r.mem)
-	r.engine = schedule.New(schedule.Config{Budget: c.Budget, Policy: policy}, (*executor)(r))
+	config := schedule.Config{Budget: c.Budget, Policy: policy}
+	if c.Spill.Limit > 0 {
+		var err error
+		if r.spill, err = newSpiller(r.place); err != nil {
+			return nil, err
+		}
+		config.Link.BytesPerSecond, config.HostLimit = cmp.Or(c.Spill.Bandwidth, 25e9), c.Spill.Limit
+	}
+	r.engine = schedule.New(config, (*executor)(r))
 	return &Runtime{core: r}, nil
 }
 
@@ -121,7 +130,11 @@ func New(p *tensor.Place, c Config) (*Runtime, error) {
 // there count once.
 func (r *core) Place() *tensor.Place { return r.place }
 
-// makeRoom evicts tensors of at least size bytes, if it can, and returns their bytes.
+// Evict evicts tensors of at least size bytes, or as many as it can, and returns their bytes. Allocations at the
+// runtime's place do it themselves. For others of the same device it can be a step of layer.NewRetry.
+func (r *core) Evict(size int64) int64 { return r.makeRoom(size) }
+
+// makeRoom is Evict, also inside of operations.
 func (r *core) makeRoom(size int64) int64 {
 	if r.holder.Load() != goroutine.ID() {
 		r.lock("an allocation")
@@ -158,11 +171,15 @@ func (r *core) Close() error {
 	}
 	r.closed = true
 	for s, c := range r.contents {
-		c.drop()
+		r.forget(c)
 		delete(r.contents, s)
 	}
 	clear(r.constants)
-	return r.costs.close()
+	err := r.costs.close()
+	if r.spill != nil {
+		err = errors.Join(err, r.spill.close())
+	}
+	return err
 }
 
 // Stats are the figures of a Runtime.
@@ -176,6 +193,11 @@ type Stats struct {
 	EvictedBytes int64
 	Remade       int64 // operations that were run again
 	RemadeNs     int64 // time that they took
+	CopiedOut    int64 // bytes copied to the host
+	CopiedIn     int64 // bytes copied back
+	StallNs      int64 // time that work waited for copies, as estimated from Spill.Bandwidth
+	Host         int64 // bytes of copies on the host now
+	HostPeak     int64 // the largest Host
 	ComputeNs    int64 // time of all operations, these included
 }
 
@@ -188,7 +210,9 @@ func (r *core) Stats() Stats {
 	return Stats{
 		Budget: s.Budget, Used: r.mem.used(), Peak: r.mem.peak.Load(),
 		Operations: r.operations, Evictions: s.Evictions, EvictedBytes: s.EvictedBytes,
-		Remade: s.Recomputes, RemadeNs: s.RecomputeNs, ComputeNs: s.ComputeNs,
+		Remade: s.Recomputes, RemadeNs: s.RecomputeNs,
+		CopiedOut: s.CopiedOut, CopiedIn: s.CopiedIn, StallNs: s.StallNs, Host: s.Host, HostPeak: s.HostPeak,
+		ComputeNs: s.ComputeNs,
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/remat"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -259,6 +261,37 @@ func TestAllocatorWithoutRoom(t *testing.T) {
 	if s := r.Stats(); s.Evictions == 0 || s.Peak > 16*kib {
 		t.Errorf("stats: %+v", s)
 	}
+}
+
+// Other code on the device can have tensors evicted when it runs out of memory.
+func TestEvictForOthers(t *testing.T) {
+	g := newRig(t, "sim", 1)
+	g.limit.SetLimit(16 * kib)
+	var r *remat.Runtime
+	a := layer.NewRetry(g.limit, layer.RetryOptions{Steps: []layer.Step{func(_ driver.Stream, size int64) error {
+		if r.Evict(size) == 0 {
+			return errors.New("nothing to evict")
+		}
+		return nil
+	}}})
+	r = ok[*remat.Runtime](t)(remat.New(g.place.WithAllocator(a), remat.Config{}))
+	x := full(t, r, 4, 1)
+	y, z := plus(t, r, x, 1), plus(t, r, x, 2)
+	b := ok[mem.Block](t)(a.Alloc(g.place.Stream(), 6*kib))
+	if y.Resident() && z.Resident() {
+		t.Error("nothing was evicted")
+	}
+	if _, err := a.Alloc(g.place.Stream(), 12*kib); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("the error is %v, want one that matches mem.ErrNoMemory", err)
+	}
+	a.Free(b)
+	if first(t, y) != 2 || first(t, z) != 3 {
+		t.Errorf("they are %v and %v", first(t, y), first(t, z))
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	g.close(t)
 }
 
 // A function that fails leaves everything as it was, and so does one that panics.

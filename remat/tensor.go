@@ -37,10 +37,14 @@ type content struct {
 	foreign  int64           // bytes of a constant outside of the runtime's memory
 	constant *tensor.Storage // not nil for a constant
 	data     *tensor.Storage // nil while it is evicted; the content is one owner
+	copy     *hostCopy       // nil unless there is a copy on the host, or one is being made
 }
 
 // drop releases the memory.
-func (c *content) drop() {
+func (r *core) drop(c *content) {
+	if r.spill != nil {
+		r.spill.finish(c) // if that fails the copy keeps the memory until it is forgotten
+	}
 	if c.data != nil {
 		c.data.Release()
 		c.data = nil
@@ -182,6 +186,9 @@ func (t *Tensor) Len() int {
 // Brief returns the type and the shape for messages: "float32[2 3]".
 func (t *Tensor) Brief() string { return fmt.Sprintf("%v%v", t.view.dtype, t.view.shape) }
 
+// String returns the same as Brief.
+func (t *Tensor) String() string { return t.Brief() }
+
 // Resident reports whether t is in memory now.
 func (t *Tensor) Resident() bool {
 	t.r.lock("Resident")
@@ -205,7 +212,11 @@ func (t *Tensor) lock() (*tensor.Tensor, error) {
 		if err := t.r.engine.Lock(v.now.value); err != nil {
 			return nil, wrap("Lock of "+t.Brief(), err)
 		}
-		x, err := t.view.of(t.r.place, v.now.data)
+		err := t.r.ready(v.now, false)
+		var x *tensor.Tensor
+		if err == nil {
+			x, err = t.view.of(t.r.place, v.now.data)
+		}
 		if err != nil {
 			t.r.engine.Unlock(v.now.value)
 			return nil, wrap("Lock of "+t.Brief(), err)

@@ -41,13 +41,21 @@ func (w *work) values() []schedule.Value {
 	return values
 }
 
-// memory returns the storages of the inputs, which are resident.
-func (w *work) memory() []*tensor.Storage {
+// memory returns the storages of the inputs, which are resident, for work that changes some of them.
+func (w *work) memory(r *core, changes []*variable) ([]*tensor.Storage, error) {
+	for _, v := range changes {
+		if err := r.ready(v.now, true); err != nil {
+			return nil, err
+		}
+	}
 	data := make([]*tensor.Storage, len(w.inputs))
 	for i, o := range w.inputs {
+		if err := r.ready(o.content, false); err != nil {
+			return nil, err
+		}
 		data[i] = o.content.data
 	}
-	return data
+	return data, nil
 }
 
 // invoke calls the function on inputs with the given storages, and use with the results, which are valid during that
@@ -126,7 +134,9 @@ func (e *executor) keep(run *schedule.Run, w *work, data []*tensor.Storage, resu
 // copyChanged returns the storages of the inputs, with copies of those that the function changes, and a function that
 // releases these.
 func (w *work) copyChanged(r *core) (data []*tensor.Storage, release func(), err error) {
-	data = w.memory()
+	if data, err = w.memory(r, nil); err != nil {
+		return nil, nil, err
+	}
 	var copies []*tensor.Tensor
 	release = func() {
 		for _, c := range copies {
@@ -179,12 +189,20 @@ func (w *work) restore(states []uint64) {
 }
 
 // Drop implements schedule.Executor.
-func (e *executor) Drop(s schedule.Storage) { e.contents[s].drop() }
+func (e *executor) Drop(s schedule.Storage) { (*core)(e).drop(e.contents[s]) }
+
+// forget releases the memory of a content on the device and on the host.
+func (r *core) forget(c *content) {
+	r.drop(c)
+	if r.spill != nil {
+		r.spill.forget(c)
+	}
+}
 
 // ForgetStorage implements schedule.Executor.
 func (e *executor) ForgetStorage(s schedule.Storage) {
 	c := e.contents[s]
-	c.drop()
+	(*core)(e).forget(c)
 	e.mem.removeForeign(c.foreign)
 	delete(e.contents, s)
 }

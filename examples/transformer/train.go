@@ -29,6 +29,7 @@ type training struct {
 	steps     int
 	memory    float64 // share of the peak
 	budget    int64   // bytes; 0: the share of the peak
+	spill     remat.Spill
 	policy    string
 	allocator string
 	libraries string
@@ -40,6 +41,8 @@ func trainingFlags(flags *flag.FlagSet, t *training) {
 	flags.IntVar(&t.steps, "steps", 8, "training steps")
 	flags.Float64Var(&t.memory, "memory", 1, "train again with this share of the memory that training takes")
 	flags.Int64Var(&t.budget, "budget", 0, "train once, with a budget of so many bytes")
+	flags.Int64Var(&t.spill.Limit, "spill", 0, "copy tensors to so many bytes of the host's memory")
+	flags.Float64Var(&t.spill.Bandwidth, "link", 25e9, "bytes per second between the device and the host")
 	flags.StringVar(&t.policy, "policy", "", "what to evict: "+strings.Join(remat.Policies(), ", "))
 	flags.StringVar(&t.allocator, "allocator", "caching", "allocator, as of mem.Open")
 	flags.StringVar(&t.libraries, "cublas", "", "path of cuBLAS, if it is not in a usual place")
@@ -101,7 +104,7 @@ func (o options) place() (*tensor.Place, error) {
 // run trains within a budget. 0 is no budget.
 func (t training) run(ctx context.Context, w io.Writer, p *tensor.Place, budget int64) (out outcome, err error) {
 	defer try.Catch(&err)
-	r, err := remat.New(p, remat.Config{Budget: budget, Policy: t.policy})
+	r, err := remat.New(p, remat.Config{Budget: budget, Policy: t.policy, Spill: t.spill})
 	if err != nil {
 		return out, err
 	}
@@ -120,10 +123,10 @@ func (t training) run(ctx context.Context, w io.Writer, p *tensor.Place, budget 
 	took = took[min(3, len(took)-1):]
 	slices.Sort(took)
 	out.took = took[len(took)/2]
-	fmt.Fprintf(w, "loss %.4f to %.4f, peak %s of %s, a step %v, of %d operations %d again, %d evictions\n",
-		out.losses[0], out.losses[len(out.losses)-1], bytesize.Format(out.stats.Peak),
+	fmt.Fprintf(w, "loss %.4f to %.4f, peak %s of %s, a step %v, of %d operations %d again, %d evictions, %s copied "+
+		"back\n", out.losses[0], out.losses[len(out.losses)-1], bytesize.Format(out.stats.Peak),
 		cmp.Or(strings.TrimPrefix(bytesize.Format(budget), "0B"), "no budget"), out.took.Round(10*time.Microsecond),
-		out.stats.Operations, out.stats.Remade, out.stats.Evictions)
+		out.stats.Operations, out.stats.Remade, out.stats.Evictions, bytesize.Format(out.stats.CopiedIn))
 	return out, nil
 }
 

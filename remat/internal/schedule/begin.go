@@ -15,6 +15,10 @@ func (e *Engine) Begin(name string, inputs []Value) error {
 		}
 	}
 	e.begun = append(e.begun[:0], inputs...)
+	if err := e.arrived(inputs); err != nil {
+		e.Abort()
+		return err
+	}
 	return nil
 }
 
@@ -55,6 +59,7 @@ func (e *Engine) Overwritten(v Value) {
 	st := &e.storages[s]
 	e.leave(s)
 	st.resident = false
+	e.leftDevice(s)
 	for _, v := range st.values {
 		e.values[v].defined = false
 	}

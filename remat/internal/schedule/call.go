@@ -98,6 +98,9 @@ func (e *Engine) produce(o Op, again bool) error {
 	}
 	err := e.makeInputs(o, inputs)
 	if err == nil {
+		err = e.arrived(inputs)
+	}
+	if err == nil {
 		err = e.room(e.ops[o].size+e.ops[o].scratch, e.ops[o].name)
 	}
 	if err == nil {
@@ -117,10 +120,9 @@ func (e *Engine) makeInputs(o Op, inputs []Value) error {
 		if missing == None {
 			return nil
 		}
-		source := e.values[missing].op
 		e.soften(inputs, 1)
 		e.waiting = append(e.waiting, o)
-		err := e.produce(source, true)
+		err := e.define(missing)
 		e.waiting = e.waiting[:len(e.waiting)-1]
 		e.soften(inputs, -1)
 		if err != nil {
@@ -192,13 +194,20 @@ func (e *Engine) computed(o Op, again bool) {
 	}
 	for _, v := range op.outputs {
 		value := &e.values[v]
-		value.defined = true
+		value.defined, value.ran = true, true
 		s := &e.storages[value.storage]
 		if s.resident {
 			continue
 		}
 		s.resident = true
+		if s.host.place != hostAbsent {
+			e.move(value.storage, &e.link.away, &e.link.near)
+		}
 		e.policy.restored(value.storage, again)
 		e.enter(value.storage)
+		if !again {
+			e.noteMade(value.storage)
+		}
 	}
+	e.offload()
 }

@@ -33,6 +33,9 @@ type Engine struct {
 	freeStorages []Storage
 	freeOps      []Op
 
+	serial int32 // of the next storage
+	link   spilling
+
 	waiting []Op    // operations whose inputs are being made, outermost first
 	tries   int     // executions within the current call of a user
 	dying   []Value // values that may be forgotten
@@ -52,6 +55,11 @@ type Stats struct {
 	Evictions    int64 // storages that were dropped for room
 	EvictedBytes int64
 	Decisions    int64 // how often the policy chose
+	Host         int64 // bytes of copies on the host
+	HostPeak     int64 // the largest Host
+	CopiedOut    int64 // bytes copied to the host
+	CopiedIn     int64 // bytes copied back
+	StallNs      int64 // time spent waiting for copies
 }
 
 // A NoMemory error says that an operation cannot run within the budget.
@@ -77,6 +85,8 @@ func New(c Config, x Executor) *Engine {
 		c.Policy = Default()
 	}
 	e := &Engine{x: x, policy: c.Policy, budget: c.Budget}
+	e.link.Link, e.link.hostLimit = c.Link, c.HostLimit
+	e.link.copier, _ = x.(Copier)
 	e.policy.attach(e)
 	return e
 }
@@ -101,7 +111,7 @@ func (e *Engine) Constant(size int64) (Value, error) {
 		return None, err
 	}
 	s := e.newStorage(size)
-	v := e.newValue(value{storage: s, op: None, refs: 1, defined: true})
+	v := e.newValue(value{storage: s, op: None, refs: 1, defined: true, ran: true})
 	st := &e.storages[s]
 	st.values, st.refs, st.resident, st.fixed = append(st.values, v), 1, true, true
 	e.use(size)

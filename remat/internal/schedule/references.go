@@ -117,6 +117,7 @@ func (e *Engine) forgetValue(v Value) {
 	if st.resident {
 		e.drop(s)
 	}
+	e.dropHost(s)
 	if st.fixed {
 		e.stats.Fixed -= st.size
 	}

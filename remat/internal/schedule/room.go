@@ -33,6 +33,9 @@ func (e *Engine) Reclaim(size int64) int64 {
 func (e *Engine) victim(need int64) Storage {
 	if len(e.pool) > 0 {
 		e.stats.Decisions++
+		if s := e.cleanVictim(); s != None {
+			return s
+		}
 		if s := e.policy.victim(need); s != None {
 			return s
 		}
@@ -53,6 +56,9 @@ func (e *Engine) victim(need int64) Storage {
 
 // evict drops a storage for room.
 func (e *Engine) evict(s Storage) {
+	if e.spills() {
+		e.save(s)
+	}
 	e.stats.Evictions++
 	e.stats.EvictedBytes += e.storages[s].size
 	e.drop(s)
@@ -63,6 +69,7 @@ func (e *Engine) drop(s Storage) {
 	st := &e.storages[s]
 	e.leave(s)
 	st.resident = false
+	e.leftDevice(s)
 	for _, v := range st.values {
 		e.values[v].defined = false
 	}
@@ -130,6 +137,9 @@ func (e *Engine) Lock(v Value) error {
 	if err := e.define(v); err != nil {
 		return err
 	}
+	if err := e.arrived([]Value{v}); err != nil {
+		return err
+	}
 	e.lock(e.values[v].storage)
 	return nil
 }
@@ -138,6 +148,9 @@ func (e *Engine) Lock(v Value) error {
 func (e *Engine) define(v Value) error {
 	if e.values[v].defined {
 		return nil
+	}
+	if copied, err := e.restore(v); copied || err != nil {
+		return err
 	}
 	return e.produce(e.values[v].op, true)
 }
@@ -152,6 +165,7 @@ func (e *Engine) fix(s Storage) {
 		return
 	}
 	e.leave(s)
+	e.dropHost(s)
 	st.fixed = true
 	e.stats.Fixed += st.size
 }

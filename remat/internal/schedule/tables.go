@@ -6,6 +6,7 @@ type value struct {
 	op      Op // that makes it, or None
 	index   int32
 	refs    int32 // references of the program
+	ran     bool  // its operation ran; true for constants
 	defined bool  // its storage is resident and, for an alias, the operation ran since
 	alias   bool  // it shares the storage of another value
 	stale   bool  // its storage was overwritten
@@ -33,6 +34,8 @@ type storage struct {
 	accessed int64 // when it was last read or made, in the engine's time
 	used     int64 // the same, but by the program only
 	made     int64 // when it was first made
+	serial   int32 // its number in the order of creation
+	host     hostCopy
 	class    int32 // the equivalence class of an evicted storage, for policies
 }
 
@@ -62,7 +65,9 @@ func (e *Engine) newValue(v value) Value {
 }
 
 func (e *Engine) newStorage(size int64) Storage {
-	s := storage{size: size, pooled: None, class: None, made: e.now}
+	s := storage{size: size, pooled: None, class: None, made: e.now, serial: e.serial}
+	s.host.place = hostAbsent
+	e.serial++
 	if n := len(e.freeStorages); n > 0 {
 		id := e.freeStorages[n-1]
 		e.freeStorages = e.freeStorages[:n-1]

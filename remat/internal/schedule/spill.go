@@ -1,0 +1,300 @@
+package schedule
+
+// Copies to the host. An engine with a Link copies storages to the host ahead of need, while the link is idle: the
+// oldest first, since a program with a backward pass reads them last, if it takes at least the average time to make a
+// byte of them. A storage with a copy is evicted before others. To read it again it is copied back, or computed if that
+// is faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need,
+// as far as there is room.
+//
+// The engine follows the link in its own time: one queue for each direction. If the executor is a Copier it makes the
+// copies; otherwise they are simulated.
+
+const (
+	youngest   = 16 // storages made last are not copied out: most of them are released soon
+	mostAhead  = 8  // storages that are copied back ahead of need at a time
+	dearest    = 8  // how much longer a copy may take than the operation that makes a storage
+	hostAbsent = -1
+)
+
+// A spilling is the state of the link.
+type spilling struct {
+	Link
+	copier    Copier // nil: copies are simulated
+	hostLimit int64  // bytes; 0 is no limit
+	outFree   int64  // when the link to the host is idle
+	inFree    int64  // when the link to the device is idle
+	bytes     int64  // of all storages made so far
+	cost      int64  // ns that they took
+	made      []serial
+	near      []Storage // resident storages with a copy
+	away      []Storage // storages that are on the host only
+}
+
+// A serial names a storage although ids are used again.
+type serial struct {
+	id     Storage
+	number int32
+}
+
+// A hostCopy is the state of a storage's copy on the host.
+type hostCopy struct {
+	place  int32 // in near or away; hostAbsent without a copy
+	copied int64 // when the copy to the host is complete
+	arrive int64 // when the copy back is complete
+	unread bool  // it was copied back ahead of need and not read since
+	back   bool  // it was away before
+}
+
+func (e *Engine) spills() bool { return e.link.BytesPerSecond > 0 }
+
+// transfer returns the time of a copy in ns.
+func (l *spilling) transfer(size int64) int64 {
+	return l.LatencyNs + int64(float64(size)/l.BytesPerSecond*1e9)
+}
+
+// noteMade remembers a new storage as one to copy out.
+func (e *Engine) noteMade(s Storage) {
+	if e.spills() {
+		e.link.bytes += e.storages[s].size
+		e.link.cost += e.storages[s].cost
+		e.link.made = append(e.link.made, serial{s, e.storages[s].serial})
+	}
+}
+
+// offload starts a copy to the host if the link is idle and memory is short.
+func (e *Engine) offload() {
+	l := &e.link
+	if !e.spills() || e.stats.Evictions == 0 && 2*e.stats.Used < e.budget || e.budget == 0 && e.stats.Evictions == 0 {
+		return
+	}
+	for len(l.made) > 0 && l.outFree <= e.now {
+		next := l.made[0]
+		st := &e.storages[next.id]
+		if st.serial == next.number && e.serial-st.serial <= youngest {
+			return
+		}
+		l.made = l.made[1:]
+		if st.serial == next.number && st.pooled != None && st.refs > 0 && e.dear(st) {
+			e.copyOut(next.id)
+		}
+	}
+}
+
+// dear reports whether a storage is worth a copy: it takes at least the average time to make a byte of it, and not so
+// little time that computing it again, with what it needs, is most likely faster.
+func (e *Engine) dear(st *storage) bool {
+	return float64(st.cost)*float64(e.link.bytes) >= float64(st.size)*float64(e.link.cost) &&
+		dearest*st.cost >= e.link.transfer(st.size)
+}
+
+// remaking returns the time to compute a missing value and what is missing for it, or a time over the limit.
+func (e *Engine) remaking(v Value, limit int64) int64 {
+	o := e.values[v].op
+	if o == None {
+		return limit + 1
+	}
+	total := e.ops[o].cost
+	for _, in := range e.ops[o].inputs {
+		if total > limit {
+			break
+		}
+		if !e.values[in].defined {
+			total += max(e.remaking(in, limit-total), 1)
+		}
+	}
+	return total
+}
+
+// copyOut starts a copy of a resident storage to the host, and reports whether it could.
+func (e *Engine) copyOut(s Storage) bool {
+	l, st := &e.link, &e.storages[s]
+	if st.host.place != hostAbsent || l.hostLimit > 0 && e.stats.Host+st.size > l.hostLimit {
+		return st.host.place != hostAbsent
+	}
+	if l.copier != nil && l.copier.CopyOut(s) != nil {
+		return false // it can still be computed again
+	}
+	l.outFree = max(l.outFree, e.now) + l.transfer(st.size)
+	st.host = hostCopy{place: int32(len(l.near)), copied: l.outFree}
+	l.near = append(l.near, s)
+	e.stats.Host += st.size
+	e.stats.HostPeak = max(e.stats.HostPeak, e.stats.Host)
+	e.stats.CopiedOut += st.size
+	return true
+}
+
+// cleanVictim returns the storage with a copy on the host that was not read for the longest time, or None.
+func (e *Engine) cleanVictim() Storage {
+	best := Storage(None)
+	for _, s := range e.link.near {
+		st := &e.storages[s]
+		if st.pooled == None || st.host.copied > e.now || st.host.unread {
+			continue
+		}
+		if best == None || st.accessed < e.storages[best].accessed {
+			best = s
+		}
+	}
+	return best
+}
+
+// save copies a victim without a copy to the host, if that and the way back take less time than to compute it again.
+func (e *Engine) save(s Storage) {
+	l, st := &e.link, &e.storages[s]
+	if st.host.place != hostAbsent || st.refs == 0 {
+		return
+	}
+	time := l.transfer(st.size)
+	if stall := max(l.outFree-e.now, 0) + time; st.cost > stall+time && e.copyOut(s) {
+		e.stall(st.host.copied)
+	}
+}
+
+// stall lets time pass.
+func (e *Engine) stall(until int64) {
+	if until > e.now {
+		e.stats.StallNs += until - e.now
+		e.now = until
+	}
+}
+
+// move moves a storage with a copy from one list to the other.
+func (e *Engine) move(s Storage, from, to *[]Storage) {
+	e.unlist(s, from)
+	e.storages[s].host.place = int32(len(*to))
+	*to = append(*to, s)
+}
+
+func (e *Engine) unlist(s Storage, from *[]Storage) {
+	list := *from
+	last := list[len(list)-1]
+	place := e.storages[s].host.place
+	list[place] = last
+	e.storages[last].host.place = place
+	*from = list[:len(list)-1]
+	e.storages[s].host.place = hostAbsent
+}
+
+// left notes that a storage is not in device memory any more.
+func (e *Engine) leftDevice(s Storage) {
+	if st := &e.storages[s]; st.host.place != hostAbsent {
+		e.move(s, &e.link.near, &e.link.away)
+		st.host.unread = false
+	}
+}
+
+// dropHost gives back the copy of a storage.
+func (e *Engine) dropHost(s Storage) {
+	st := &e.storages[s]
+	if st.host.place == hostAbsent {
+		return
+	}
+	list := &e.link.away
+	if st.resident {
+		list = &e.link.near
+	}
+	e.unlist(s, list)
+	e.stats.Host -= st.size
+	if e.link.copier != nil {
+		e.link.copier.DropHost(s)
+	}
+}
+
+// restore makes a missing value resident from the host, if it has a copy there and computing it is not faster. It
+// reports false if the value must be computed.
+func (e *Engine) restore(v Value) (bool, error) {
+	s := e.values[v].storage
+	st := &e.storages[s]
+	if !e.values[v].ran || st.resident || st.host.place == hostAbsent {
+		return false, nil
+	}
+	l := &e.link
+	arrives := max(l.inFree, st.host.copied, e.now) + l.transfer(st.size)
+	if e.remaking(v, arrives-e.now) < arrives-e.now {
+		return false, nil
+	}
+	if err := e.room(st.size, ""); err != nil {
+		return false, err
+	}
+	return true, e.copyIn(s)
+}
+
+// copyIn starts the copy of a storage from the host. There is room for it.
+func (e *Engine) copyIn(s Storage) error {
+	l := &e.link
+	e.stats.Used += e.storages[s].size // the executor may call Reclaim
+	if l.copier != nil {
+		if err := l.copier.CopyIn(s); err != nil {
+			e.stats.Used -= e.storages[s].size
+			return err
+		}
+	}
+	st := &e.storages[s]
+	e.stats.Used -= st.size
+	e.use(st.size)
+	l.inFree = max(l.inFree, st.host.copied, e.now) + l.transfer(st.size)
+	st.host.arrive, st.host.back, st.resident = l.inFree, true, true
+	e.stats.CopiedIn += st.size
+	for _, v := range st.values {
+		e.values[v].defined = e.values[v].ran
+	}
+	e.move(s, &l.away, &l.near)
+	e.policy.restored(s, true)
+	e.enter(s)
+	return nil
+}
+
+// arrived waits for the copies of inputs that are on their way, and copies more of those that are read next.
+func (e *Engine) arrived(inputs []Value) error {
+	if !e.spills() {
+		return nil
+	}
+	oldest := serial{None, 0}
+	for _, v := range inputs {
+		s := e.values[v].storage
+		st := &e.storages[s]
+		if st.host.place == hostAbsent || !st.host.back {
+			continue
+		}
+		e.stall(st.host.arrive)
+		st.host.unread = false
+		if e.link.copier != nil {
+			if err := e.link.copier.Wait(s); err != nil {
+				return err
+			}
+		}
+		if oldest.id == None || st.serial < oldest.number {
+			oldest = serial{s, st.serial}
+		}
+	}
+	if oldest.id != None {
+		e.prefetch(oldest.number)
+	}
+	return nil
+}
+
+// prefetch copies storages back that were made before the one with a number, the last first, while there is room.
+func (e *Engine) prefetch(before int32) {
+	l := &e.link
+	for range mostAhead {
+		best := Storage(None)
+		for _, s := range l.away {
+			st := &e.storages[s]
+			if st.serial < before && st.refs > 0 && (best == None || st.serial > e.storages[best].serial) {
+				best = s
+			}
+		}
+		if best == None || e.budget == 0 {
+			return
+		}
+		st := &e.storages[best]
+		if e.stats.Used+st.size > e.budget-e.budget/16 || l.inFree > e.now+mostAhead*l.transfer(st.size) {
+			return
+		}
+		if e.copyIn(best) != nil {
+			return // it is tried again when it is read
+		}
+		e.storages[best].host.unread = true
+		before = e.storages[best].serial
+	}
+}
