@@ -39,7 +39,7 @@ func (x *explainer) ownsGPU() bool {
 
 // gpuSizes returns the sizes that the GPU of the recording may have, in MiB.
 func (x *explainer) gpuSizes() []int64 {
-	if slices.ContainsFunc(x.h.Blocks, func(b holders.Block) bool { return b.Size == otherWorkspace }) {
+	if slices.ContainsFunc(x.h.Blocks(), func(b holders.Block) bool { return b.Size == otherWorkspace }) {
 		return otherGPUs
 	}
 	return largeGPUs // or the program does not use cuBLAS, which is rare on smaller GPUs

@@ -59,20 +59,20 @@ func (x *explainer) findGrowth() {
 	end := steps[len(steps)-1].Last // the program may free everything afterwards
 	g := &Growth{Steps: len(counted), Source: found.Source}
 	byLine := map[string]*lineGrowth{}
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if !b.Recorded || int(b.Freed) <= end || !within(counted, b) {
+	for i := range x.h.NumBlocks() {
+		b := x.h.Block(i)
+		if !b.Recorded || int(b.Freed) <= end || !within(counted, &b) {
 			continue
 		}
 		n := stepOf(counted, int(b.Start))
 		if int(b.Start) < counted[n].First {
 			continue
 		}
-		line := x.h.Label(holders.ByLine, b)
+		line := x.h.Label(holders.ByLine, &b)
 		l := byLine[line]
 		if l == nil {
 			l = &lineGrowth{
-				GrowingLine: GrowingLine{Label: line, Stack: x.h.Label(holders.ByStack, b)}, inStep: make([]bool, len(counted)),
+				GrowingLine: GrowingLine{Label: line, Stack: x.h.Label(holders.ByStack, &b)}, inStep: make([]bool, len(counted)),
 			}
 			byLine[line] = l
 		}
@@ -107,7 +107,7 @@ func (x *explainer) findGrowth() {
 
 // completeSteps returns the steps that ended before the failed request.
 func (x *explainer) completeSteps(all []holders.Step) (steps []holders.Step) {
-	end := len(x.h.Trace.Events)
+	end := x.h.Trace.Len()
 	if f := x.r.Failure; f != nil {
 		end = f.Entry
 	}

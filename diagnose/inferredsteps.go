@@ -23,10 +23,10 @@ func (x *explainer) isLoop(steps []holders.Step) bool {
 	stacks := x.h.Trace.Stacks
 	var common []uint32 // frames, the innermost first
 	known := false
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
+	for i := range x.h.NumBlocks() {
+		b := x.h.Block(i)
 		frames := stacks.At(b.Stack)
-		if len(frames) == 0 || !within(steps, b) {
+		if len(frames) == 0 || !within(steps, &b) {
 			continue
 		}
 		if !known {
@@ -73,9 +73,9 @@ func (x *explainer) callsModules(steps []holders.Step) bool {
 	stacks := x.h.Trace.Stacks
 	calls := map[trace.StackID]bool{}
 	in := make([]bool, len(steps))
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if !within(steps, b) {
+	for i := range x.h.NumBlocks() {
+		b := x.h.Block(i)
+		if !within(steps, &b) {
 			continue
 		}
 		call, known := calls[b.Stack]
@@ -93,9 +93,9 @@ func (x *explainer) callsModules(steps []holders.Step) bool {
 
 // transient returns the bytes that were allocated in steps and freed by their end.
 func (x *explainer) transient(steps []holders.Step) (bytes int64) {
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if b.Recorded && within(steps, b) && int(b.Freed) <= steps[stepOf(steps, int(b.Start))].Last {
+	for i := range x.h.NumBlocks() {
+		b := x.h.Block(i)
+		if b.Recorded && within(steps, &b) && int(b.Freed) <= steps[stepOf(steps, int(b.Start))].Last {
 			bytes += b.Size
 		}
 	}
@@ -108,8 +108,8 @@ func (x *explainer) transient(steps []holders.Step) (bytes int64) {
 func (x *explainer) plausible(steps []holders.Step, remain int64) bool {
 	transient := x.transient(steps)
 	requests := 0
-	for i := range x.h.Blocks {
-		if within(steps, &x.h.Blocks[i]) {
+	for i := range x.h.NumBlocks() {
+		if b := x.h.Block(i); within(steps, &b) {
 			requests++
 		}
 	}

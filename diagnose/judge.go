@@ -270,7 +270,7 @@ func (x *explainer) judgeCost() error {
 // judgePools names private pools if most of the memory that is reserved at the end is free in them, and a replay without
 // them reserves much less.
 func (x *explainer) judgePools() error {
-	l := x.layoutAt(len(x.h.Trace.Events)-1, 0, 0)
+	l := x.layoutAt(x.h.Trace.Len()-1, 0, 0)
 	if l == nil || l.FreePools < l.Reserved/2 {
 		return nil
 	}

@@ -177,21 +177,21 @@ func place(h *holders.History, s *snapshot.Snapshot, regions []region, event int
 			}
 		}
 	}
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
-		if !b.ActiveAt(event) {
+	for i := range h.NumBlocks() {
+		if !h.Lifetimes.ActiveAt(i, event) {
 			continue
 		}
+		b := h.Block(i)
 		n := first(regions, b.Ptr)
 		if n == len(regions) || regions[n].ptr > b.Ptr {
 			continue
 		}
 		size := (b.Size + 511) &^ 511
-		if rounded := final[b.Ptr]; rounded >= b.Size && int(b.End) == len(h.Trace.Events) {
+		if rounded := final[b.Ptr]; rounded >= b.Size && int(b.End) == h.Trace.Len() {
 			size = rounded
 		}
 		r := &regions[n]
-		r.blocks = append(r.blocks, placed{b.Ptr, min(b.Ptr+driver.Pointer(size), r.end), b})
+		r.blocks = append(r.blocks, placed{b.Ptr, min(b.Ptr+driver.Pointer(size), r.end), &b})
 	}
 	for i := range regions {
 		r := &regions[i]

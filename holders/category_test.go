@@ -81,7 +81,7 @@ func (s score) percent() float64 { return 100 * float64(s.right) / float64(s.rig
 
 // lettersOf returns the letter of each block of a history of a part of a recording, from the event first on. A block
 // that is older has the address of one that was live before first.
-func lettersOf(h *holders.History, s *snapshot.Snapshot, letters string, first int) map[*holders.Block]byte {
+func lettersOf(h *holders.History, s *snapshot.Snapshot, letters string, first int) map[holders.Block]byte {
 	older, byEvent := map[driver.Pointer]byte{}, map[int]byte{}
 	n := 0
 	for i, e := range s.Traces[0].Events {
@@ -93,9 +93,9 @@ func lettersOf(h *holders.History, s *snapshot.Snapshot, letters string, first i
 		}
 		n++
 	}
-	all := map[*holders.Block]byte{}
-	for i := range h.Blocks {
-		if b := &h.Blocks[i]; b.Recorded {
+	all := map[holders.Block]byte{}
+	for _, b := range h.Blocks() {
+		if b.Recorded {
 			all[b] = byEvent[int(b.Start)]
 		} else {
 			all[b] = older[b.Ptr]
@@ -126,16 +126,16 @@ func TestCategoriesAreRight(t *testing.T) {
 	for _, name := range names {
 		x, s := truthOf(t, name), taggedSnapshot(t, name)
 		h := history(t, s)
-		testkit.Equal(t, name+": allocations with a letter", len(x.Letters), len(h.Blocks))
+		testkit.Equal(t, name+": allocations with a letter", len(x.Letters), h.NumBlocks())
 		letters := lettersOf(h, s, x.Letters, 0)
 		peak := at(t, h, "peak")
 		testkit.Equal(t, name+": peak", peak.Bytes, x.Peak)
 		var all, held score
-		for i := range h.Blocks {
-			all.add(letters[&h.Blocks[i]], &h.Blocks[i])
+		for _, b := range h.Blocks() {
+			all.add(letters[b], &b)
 		}
 		for _, b := range peak.Blocks {
-			held.add(letters[b], b)
+			held.add(letters[b], &b)
 		}
 		t.Logf("%-14s held out: %-5t  right at the peak: %6.2f %%  of all blocks: %6.2f %%", name, x.HeldOut,
 			held.percent(), all.percent())
@@ -167,12 +167,11 @@ func TestCategoriesOfPartsAreNotWrong(t *testing.T) {
 			h := history(t, part(s, c.first, c.last))
 			letters := lettersOf(h, s, x.Letters, c.first)
 			var all score
-			for i := range h.Blocks {
-				b := &h.Blocks[i]
+			for _, b := range h.Blocks() {
 				if letters[b] == 0 {
-					t.Fatalf("%s from %d to %d: no letter for %+v", name, c.first, c.last, *b)
+					t.Fatalf("%s from %d to %d: no letter for %+v", name, c.first, c.last, b)
 				}
-				all.add(letters[b], b)
+				all.add(letters[b], &b)
 			}
 			if all.wrong > 0 || all.percent() < c.least {
 				t.Errorf("%s from %d to %d: %d bytes are wrong, %.1f %% right", name, c.first, c.last, all.wrong, all.percent())
@@ -198,8 +197,8 @@ func TestCategoriesWithoutStacks(t *testing.T) {
 		h := history(t, s)
 		letters := lettersOf(h, s, x.Letters, 0)
 		var own score
-		for i := range h.Blocks {
-			own.add(letters[&h.Blocks[i]], &h.Blocks[i])
+		for _, b := range h.Blocks() {
+			own.add(letters[b], &b)
 		}
 		if own.wrong > 0 {
 			t.Errorf("%s: %d bytes are wrong", name, own.wrong)

@@ -1,6 +1,10 @@
 package holders
 
-import "github.com/ashlar-go/ashlar/mem"
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
 
 // counts are numbers of events.
 type counts struct {
@@ -21,44 +25,99 @@ func (c counts) minus(d counts) counts {
 	}
 }
 
+// eventCounts has the counts before each event: one byte for each event, and the counts before each group.
+type eventCounts struct {
+	events int
+	notes  []note
+	groups []counts // before each group of countGroup events, and those of all events
+	steps  []int32  // the events with which annotated steps began, ascending
+}
+
+// countGroup is the number of events of a group.
+const countGroup = 16
+
+// A note is how an event counts: its phase, and bits.
+type note uint8
+
+const (
+	notePhase   note = 1<<3 - 1
+	noteCounted note = 1 << 3 // an allocation, or the request of a free
+	noteAlloc   note = 1 << 4
+	noteOutside note = 1 << 5
+	notePass    note = 1 << 6
+)
+
+// phaseOf returns the phase of an event.
+func (x *eventCounts) phaseOf(event int32) phase { return phase(x.notes[event] & notePhase) }
+
+// countsBefore returns the counts of the events before one.
+func (x *eventCounts) countsBefore(event int32) counts {
+	group := event / countGroup
+	n := x.groups[group]
+	for _, e := range x.notes[group*countGroup : event] {
+		n.add(e)
+	}
+	steps, _ := slices.BinarySearch(x.steps, event) // those that began at an earlier event
+	n.steps = int32(steps)
+	return n
+}
+
 // scan sets the phases of the events and counts them.
 func (x *inference) scan() {
-	events := x.h.Trace.Events
-	x.phases = make([]phase, len(events))
-	x.counts = make([]counts, len(events)+1)
+	x.events = x.h.Trace.Len()
+	x.notes = make([]note, x.events)
+	x.groups = make([]counts, x.events/countGroup+1)
 	allocs, frees := x.recordsStacks()
 	spans := spanCursor{spans: x.annotated()}
+	for _, s := range spans.spans {
+		if s.phase == phaseStep {
+			x.steps = append(x.steps, int32(s.first))
+		}
+	}
+	slices.Sort(x.steps)
 	var n counts
 	after := false // a backward pass came after the last forward pass
-	for i := range events {
-		annotated := spans.at(i)
-		n.steps = spans.steps
-		if e := &events[i]; e.Action == mem.ActionAlloc || e.Action == mem.ActionFreeRequested {
-			known := e.Action == mem.ActionAlloc && allocs || e.Action == mem.ActionFreeRequested && frees
-			p, inside := x.stacks.of(e.Stack, known)
-			if !known {
-				p = annotated
-			}
-			x.phases[i] = p
-			if known && !inside && p != phaseBackward {
-				n.outside++
-			}
-			if p == phaseForward && after {
-				n.passes++
-			}
-			after = p == phaseBackward || after && p != phaseForward
-			n.add(p)
-			if e.Action == mem.ActionAlloc {
-				n.allocs++
-			}
+	reader := x.h.Trace.Reader()
+	for i := range x.events {
+		if i%countGroup == 0 {
+			x.groups[i/countGroup] = n
 		}
-		x.counts[i+1] = n
+		annotated := spans.at(i)
+		e := reader.At(i)
+		if e.Action != mem.ActionAlloc && e.Action != mem.ActionFreeRequested {
+			continue
+		}
+		known := e.Action == mem.ActionAlloc && allocs || e.Action == mem.ActionFreeRequested && frees
+		p, inside := x.stacks.of(e.Stack, known)
+		if !known {
+			p = annotated
+		}
+		t := note(p) | noteCounted
+		if e.Action == mem.ActionAlloc {
+			t |= noteAlloc
+		}
+		if known && !inside && p != phaseBackward {
+			t |= noteOutside
+		}
+		if p == phaseForward && after {
+			t |= notePass
+		}
+		after = p == phaseBackward || after && p != phaseForward
+		x.notes[i] = t
+		n.add(t)
+	}
+	if x.events%countGroup == 0 {
+		x.groups[x.events/countGroup] = n
 	}
 	x.trains = n.autograd > 0
 }
 
-// add counts an event of a phase.
-func (c *counts) add(p phase) {
+// add counts an event.
+func (c *counts) add(t note) {
+	if t&noteCounted == 0 {
+		return
+	}
+	p := phase(t & notePhase)
 	switch p {
 	case phaseBackward:
 		c.autograd++
@@ -71,13 +130,16 @@ func (c *counts) add(p phase) {
 	if p != phaseStep {
 		c.notStep++
 	}
+	c.allocs += int32(t & noteAlloc / noteAlloc)
+	c.outside += int32(t & noteOutside / noteOutside)
+	c.passes += int32(t & notePass / notePass)
 }
 
 // recordsStacks reports whether the recording has stacks of allocations and of frees.
 func (x *inference) recordsStacks() (allocs, frees bool) {
-	for i := range x.h.Trace.Events {
-		e := &x.h.Trace.Events[i]
-		if e.Stack != 0 {
+	reader := x.h.Trace.Reader()
+	for i := 0; i < x.h.Trace.Len() && !(allocs && frees); i++ {
+		if e := reader.At(i); e.Stack != 0 {
 			allocs = allocs || e.Action == mem.ActionAlloc
 			frees = frees || e.Action == mem.ActionFreeRequested
 		}
@@ -118,16 +180,12 @@ func (x *inference) annotated() (spans []span) {
 // A spanCursor finds the spans of ascending events.
 type spanCursor struct {
 	spans []span
-	begun int   // how many began
-	steps int32 // how many of these are steps
+	begun int // how many began
 }
 
 // at returns the phase of an event.
 func (c *spanCursor) at(event int) phase {
 	for c.begun < len(c.spans) && c.spans[c.begun].first <= event {
-		if c.spans[c.begun].phase == phaseStep {
-			c.steps++
-		}
 		c.begun++
 	}
 	if c.begun > 0 && c.spans[c.begun-1].last >= event {

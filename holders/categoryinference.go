@@ -23,10 +23,10 @@ const shortLife = 64
 
 // An inference computes the categories of the blocks of a history.
 type inference struct {
-	h      *History
-	stacks *stackPhases
-	phases []phase      // of each event
-	counts []counts     // of the events before each one, and of all
+	h          *History
+	stacks     *stackPhases
+	categories []Category // of each block
+	eventCounts
 	births [][]int32    // of the blocks of each stack
 	lines  map[line]int // blocks of each line and each size in cublasSizes
 	trains bool         // the recording has a backward pass
@@ -44,9 +44,9 @@ type line struct {
 }
 
 // categorize sets the category of all blocks.
-func (h *History) categorize(stacks *stackPhases) {
+func (h *History) categorize() {
 	x := &inference{
-		h: h, stacks: stacks, weights: map[int64]int{}, gradients: map[int64]int{},
+		h: h, stacks: h.phases, categories: make([]Category, h.NumBlocks()), weights: map[int64]int{}, gradients: map[int64]int{},
 		zeroed: map[int64]int32{},
 	}
 	x.scan()
@@ -54,9 +54,10 @@ func (h *History) categorize(stacks *stackPhases) {
 	if !x.trains {
 		x.findBrief()
 	}
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
-		if b.Category = x.byLife(b); b.Category == Weights && !x.converted(b) {
+	for i := range x.categories {
+		b := x.block(i)
+		c := x.byLife(&b)
+		if x.categories[i] = c; c == Weights && !x.converted(&b) {
 			x.weights[b.Size]++
 		}
 	}
@@ -66,36 +67,42 @@ func (h *History) categorize(stacks *stackPhases) {
 		x.lastGradients()
 		x.aroundGradients()
 	}
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
-		if b.Category == Unknown {
-			b.Category = x.bySize(b)
+	for i := range x.categories {
+		if x.categories[i] != Unknown {
+			continue
 		}
-		if b.Category == Unknown && b.Size == cublasLtSize && i > 0 && h.Blocks[i-1].Category == Workspace &&
-			h.Blocks[i-1].Stack == b.Stack && int(b.Freed) == len(x.phases) {
-			b.Category = Workspace
+		b := x.block(i)
+		c := x.bySize(&b)
+		if c == Unknown && b.Size == cublasLtSize && i > 0 && x.categories[i-1] == Workspace &&
+			x.block(i-1).Stack == b.Stack && int(b.Freed) == x.events {
+			c = Workspace
 		}
+		x.categories[i] = c
 	}
 	x.likeEarlier()
+	h.categories.Store(&x.categories)
 }
+
+// block returns a block, without its category.
+func (x *inference) block(i int) trace.Lifetime { return x.h.Lifetimes.At(i) }
 
 // group lists the births of the blocks of each stack.
 func (x *inference) group() {
 	x.births, x.lines = make([][]int32, len(x.stacks.phases)), map[line]int{}
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
+	for i := range x.categories {
+		b := x.block(i)
 		if !b.Recorded {
 			continue
 		}
-		x.births[x.stackOf(b)] = append(x.births[x.stackOf(b)], b.Start)
+		x.births[x.stackOf(&b)] = append(x.births[x.stackOf(&b)], b.Start)
 		if slices.Contains(cublasSizes, b.Size) {
-			x.lines[line{x.stackOf(b), b.Size}]++
+			x.lines[line{x.stackOf(&b), b.Size}]++
 		}
 	}
 }
 
 // stackOf returns the stack of a block, or 0 if the recording does not have it.
-func (x *inference) stackOf(b *Block) trace.StackID {
+func (x *inference) stackOf(b *trace.Lifetime) trace.StackID {
 	if int(b.Stack) >= len(x.births) {
 		return 0
 	}
@@ -111,24 +118,24 @@ type life struct {
 	persistent bool // it lived longer than any activation
 }
 
-func (x *inference) life(b *Block) life {
-	l := life{freed: int(b.Freed) < len(x.phases)}
+func (x *inference) life(b *trace.Lifetime) life {
+	l := life{freed: int(b.Freed) < x.events}
 	if b.Recorded {
-		l.born = x.phases[b.Start]
+		l.born = x.phaseOf(b.Start)
 	} else {
 		l.born, _ = x.stacks.of(b.Stack, false)
 	}
 	if l.freed && b.Freed >= 0 {
-		l.died = x.phases[b.Freed]
+		l.died = x.phaseOf(b.Freed)
 	}
-	l.counts = x.counts[max(b.Freed, b.Start+1)].minus(x.counts[b.Start+1])
+	l.counts = x.countsBefore(max(b.Freed, b.Start+1)).minus(x.countsBefore(b.Start + 1))
 	l.crossed = l.backward > 0 || l.died == phaseBackward || l.died == phaseRecompute
 	l.persistent = l.passes > maxPasses || !l.freed && l.passes == maxPasses
 	return l
 }
 
 // byLife returns the category that the phases of a block's birth and death and those between them tell.
-func (x *inference) byLife(b *Block) Category {
+func (x *inference) byLife(b *trace.Lifetime) Category {
 	l := x.life(b)
 	stays := !l.freed || l.forward+l.backward > 0
 	switch l.born {
@@ -173,16 +180,16 @@ func (x *inference) byLife(b *Block) Category {
 }
 
 // converted reports whether a module replaced a parameter, as it does when it moves to another type.
-func (x *inference) converted(b *Block) bool {
-	if b.Freed < 0 || int(b.Freed) >= len(x.phases) {
+func (x *inference) converted(b *trace.Lifetime) bool {
+	if b.Freed < 0 || int(b.Freed) >= x.events {
 		return false
 	}
-	id := x.h.Trace.Events[b.Freed].Stack
+	id := x.h.Trace.At(int(b.Freed)).Stack
 	return int(id) < len(x.stacks.convert) && x.stacks.convert[id]
 }
 
 // ofPass is byLife for blocks of forward passes and of the user's code.
-func (x *inference) ofPass(b *Block, l life) Category {
+func (x *inference) ofPass(b *trace.Lifetime, l life) Category {
 	switch {
 	case l.persistent || !l.freed || b.Stack == 0:
 		return Unknown
@@ -205,16 +212,16 @@ func (x *inference) findBrief() {
 	for id := range x.brief {
 		x.brief[id] = true
 	}
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if l := x.life(b); !l.freed || x.repeats(b) > 0 || l.born != phaseForward {
-			x.brief[x.stackOf(b)] = false
+	for i := range x.categories {
+		b := x.block(i)
+		if l := x.life(&b); !l.freed || x.repeats(&b) > 0 || l.born != phaseForward {
+			x.brief[x.stackOf(&b)] = false
 		}
 	}
 }
 
 // repeats returns how many blocks with the stack of b were allocated in its life.
-func (x *inference) repeats(b *Block) int {
+func (x *inference) repeats(b *trace.Lifetime) int {
 	births := x.births[x.stackOf(b)]
 	first, _ := slices.BinarySearch(births, b.Start+1)
 	last, _ := slices.BinarySearch(births, b.Freed)

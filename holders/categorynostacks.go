@@ -11,26 +11,29 @@ func (x *inference) lastGradients() {
 		steps int32 // before their allocation
 		size  int64
 	}
-	groups := map[group][]*Block{}
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if !b.Recorded || x.gradients[b.Size] == 0 || b.Category != Unknown && b.Category != Gradients {
+	groups := map[group][]int{}
+	for i, c := range x.categories {
+		if c != Unknown && c != Gradients {
 			continue
 		}
-		if l := x.life(b); l.steps == 1 {
-			g := group{x.counts[b.Start].steps, b.Size}
-			groups[g] = append(groups[g], b)
+		b := x.block(i)
+		if !b.Recorded || x.gradients[b.Size] == 0 {
+			continue
+		}
+		if l := x.life(&b); l.steps == 1 {
+			g := group{x.countsBefore(b.Start).steps, b.Size}
+			groups[g] = append(groups[g], i)
 		}
 	}
-	last := x.counts[len(x.phases)].steps - 1
+	last := x.countsBefore(int32(x.events)).steps - 1
 	for size, n := range x.gradients {
 		if len(groups[group{last, size}]) != n {
 			return
 		}
 	}
 	for size := range x.gradients {
-		for _, b := range groups[group{last, size}] {
-			b.Category = Gradients
+		for _, i := range groups[group{last, size}] {
+			x.categories[i] = Gradients
 		}
 	}
 }
@@ -40,31 +43,36 @@ func (x *inference) lastGradients() {
 // still before the step, was kept for the backward pass. One that was freed before was not. Later blocks stay unknown:
 // a checkpoint may have made them.
 func (x *inference) aroundGradients() {
-	blocks := x.h.Blocks
-	first := map[int32]int{} // the first gradient by the number of steps before it, as an index into blocks
-	for i := range blocks {
-		if b := &blocks[i]; b.Category == Gradients && b.Recorded {
-			steps := x.counts[b.Start].steps
+	first := map[int32]int{} // the first gradient by the number of steps before it, as the index of a block
+	for i, c := range x.categories {
+		if c != Gradients {
+			continue
+		}
+		if b := x.block(i); b.Recorded {
+			steps := x.countsBefore(b.Start).steps
 			if _, ok := first[steps]; !ok {
 				first[steps] = i
 			}
 		}
 	}
-	for i := range blocks {
-		b := &blocks[i]
-		if b.Category != Unknown || !b.Recorded || int(b.Freed) == len(x.phases) {
+	for i, c := range x.categories {
+		if c != Unknown {
 			continue
 		}
-		steps := x.counts[b.Start].steps
+		b := x.block(i)
+		if !b.Recorded || int(b.Freed) == x.events {
+			continue
+		}
+		steps := x.countsBefore(b.Start).steps
 		gradient, ok := first[steps]
-		if !ok || i >= gradient-lossBlocks || x.counts[b.Freed+1].steps != steps {
+		if !ok || i >= gradient-lossBlocks || x.countsBefore(b.Freed+1).steps != steps {
 			continue
 		}
 		switch {
-		case b.Freed > blocks[gradient].Start:
-			b.Category = Activations
-		case b.Freed < blocks[gradient-lossBlocks].Start:
-			b.Category = Temporaries
+		case int(b.Freed) > x.h.Lifetimes.Start(gradient):
+			x.categories[i] = Activations
+		case int(b.Freed) < x.h.Lifetimes.Start(gradient-lossBlocks):
+			x.categories[i] = Temporaries
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (s *story) categories(t *testing.T) map[string][]holders.Category {
 		Traces: []*trace.Trace{&s.trace}, Stacks: s.trace.Stacks, Annotations: s.notes,
 	})
 	all := map[string][]holders.Category{}
-	for _, b := range h.Blocks {
+	for _, b := range h.Blocks() {
 		all[s.names[b.Ptr]] = append(all[s.names[b.Ptr]], b.Category)
 	}
 	return all

@@ -3,6 +3,8 @@ package holders
 import (
 	"slices"
 	"sort"
+
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // cublasSizes are the sizes of workspaces that PyTorch 2.11 allocates for cuBLAS: 32 MiB for Hopper and data center
@@ -19,8 +21,9 @@ func (x *inference) countGradients() {
 		n     int
 	}
 	var changes []change
-	for i := range x.h.Blocks {
-		if b := &x.h.Blocks[i]; b.Category == Gradients {
+	for i, c := range x.categories {
+		if c == Gradients {
+			b := x.block(i)
 			changes = append(changes, change{b.Start, b.Size, 1}, change{b.Freed, b.Size, -1})
 			x.zeroed[b.Size] = max(x.zeroed[b.Size], b.Freed)
 		}
@@ -36,35 +39,35 @@ func (x *inference) countGradients() {
 // matchWeights finds weights among blocks of the user's code that live for the whole recording. The blocks of one size
 // are weights if there are no more of them than gradients of that size without a weight.
 func (x *inference) matchWeights() {
-	first := int32(len(x.phases))
-	for i := range x.h.Blocks {
-		if b := &x.h.Blocks[i]; b.Category == Gradients {
-			first = min(first, b.Start)
+	first := x.events
+	for i, c := range x.categories {
+		if c == Gradients {
+			first = min(first, x.h.Lifetimes.Start(i))
 		}
 	}
-	candidates := map[int64][]*Block{}
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		if b.Category != Unknown || b.Start >= first || x.gradients[b.Size] == 0 {
+	candidates := map[int64][]int{}
+	for i, c := range x.categories {
+		if c != Unknown || x.h.Lifetimes.Start(i) >= first || x.gradients[x.h.Lifetimes.Size(i)] == 0 {
 			continue
 		}
-		if l := x.life(b); l.born == phaseOther && (!l.freed || l.passes > maxPasses || l.steps >= maxPasses) {
-			candidates[b.Size] = append(candidates[b.Size], b)
+		b := x.block(i)
+		if l := x.life(&b); l.born == phaseOther && (!l.freed || l.passes > maxPasses || l.steps >= maxPasses) {
+			candidates[b.Size] = append(candidates[b.Size], i)
 		}
 	}
 	for size, blocks := range candidates {
 		if len(blocks) > x.gradients[size]-x.weights[size] {
 			continue
 		}
-		for _, b := range blocks {
-			b.Category = Weights
+		for _, i := range blocks {
+			x.categories[i] = Weights
 		}
 		x.weights[size] += len(blocks)
 	}
 }
 
 // bySize returns the category of a block that byLife does not tell, from its size.
-func (x *inference) bySize(b *Block) Category {
+func (x *inference) bySize(b *trace.Lifetime) Category {
 	l := x.life(b)
 	switch {
 	case x.isWorkspace(b, l):
@@ -80,7 +83,7 @@ func (x *inference) bySize(b *Block) Category {
 // isWorkspace reports whether a block is a workspace of cuBLAS, which stays until the program clears it. Without native
 // frames, its size must be that of a workspace. In a forward pass, its line must have run again without another such allocation. In a
 // backward pass, no weight may have this size, or a zero_grad must have left the block while it freed gradients.
-func (x *inference) isWorkspace(b *Block, l life) bool {
+func (x *inference) isWorkspace(b *trace.Lifetime, l life) bool {
 	switch {
 	case l.freed && l.passes < maxPasses:
 		return false
@@ -109,34 +112,35 @@ func (x *inference) isWorkspace(b *Block, l life) bool {
 // blocks of a backward pass that of freed ones of the same size.
 func (x *inference) likeEarlier() {
 	kinds := map[line]*kind{}
-	var open []*Block
-	for i := range x.h.Blocks {
-		b := &x.h.Blocks[i]
-		l := x.life(b)
+	var open []int
+	for i, c := range x.categories {
+		b := x.block(i)
+		l := x.life(&b)
 		if !b.Recorded || b.Stack == 0 && l.born != phaseBackward {
 			continue
 		}
-		k := kinds[likeness(b)]
+		k := kinds[likeness(&b)]
 		if k == nil {
 			k = &kind{}
-			kinds[likeness(b)] = k
+			kinds[likeness(&b)] = k
 		}
 		switch {
 		case l.freed:
-			k.categories |= 1 << b.Category
-			if b.Category == Temporaries {
+			k.categories |= 1 << c
+			if c == Temporaries {
 				k.temporary = max(k.temporary, l.allocs)
 			}
-		case b.Category == Unknown && !l.persistent:
+		case c == Unknown && !l.persistent:
 			k.open = max(k.open, l.allocs)
-			open = append(open, b)
+			open = append(open, i)
 		}
 	}
-	for _, b := range open {
-		if slices.Contains(cublasSizes, b.Size) && x.lines[line{x.stackOf(b), b.Size}] == 1 {
+	for _, i := range open {
+		b := x.block(i)
+		if slices.Contains(cublasSizes, b.Size) && x.lines[line{x.stackOf(&b), b.Size}] == 1 {
 			continue // it may be a workspace
 		}
-		b.Category = kinds[likeness(b)].of(x.life(b).allocs)
+		x.categories[i] = kinds[likeness(&b)].of(x.life(&b).allocs)
 	}
 }
 
@@ -163,7 +167,7 @@ func (k *kind) of(allocs int32) Category {
 }
 
 // likeness returns the kind of a block for likeEarlier.
-func likeness(b *Block) line {
+func likeness(b *trace.Lifetime) line {
 	if b.Stack == 0 {
 		return line{size: b.Size}
 	}

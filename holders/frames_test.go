@@ -25,7 +25,8 @@ func label(t *testing.T, fold holders.Folding, stacks ...[]trace.Frame) string {
 	tr.Stacks = set.Table()
 	h := history(t, &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: tr.Stacks})
 	h.Frames.Fold(fold)
-	return h.Label(holders.ByLine, &h.Blocks[len(h.Blocks)-1])
+	last := h.Block(h.NumBlocks() - 1)
+	return h.Label(holders.ByLine, &last)
 }
 
 func frame(file string, line int64, name string) trace.Frame {

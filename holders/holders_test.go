@@ -182,11 +182,12 @@ func TestLifetimes(t *testing.T) {
 		testkit.Equal(t, "bytes of the view", m.Bytes, bytes)
 	}
 	find := func(p driver.Pointer) holders.Block {
-		n := slices.IndexFunc(h.Blocks, func(b holders.Block) bool { return b.Ptr == p })
+		blocks := h.Blocks()
+		n := slices.IndexFunc(blocks, func(b holders.Block) bool { return b.Ptr == p })
 		if n < 0 {
 			t.Fatalf("no block at %#x", p)
 		}
-		return h.Blocks[n]
+		return blocks[n]
 	}
 	waiting := find(0x1000)
 	if !waiting.Recorded || waiting.Start != 0 || waiting.Freed != 4 || waiting.End != 7 {
@@ -216,7 +217,7 @@ func TestGaps(t *testing.T) {
 		testkit.Equal(t, "active bytes", h.ActiveBytes(event), bytes)
 	}
 	found := 0
-	for _, b := range h.Blocks {
+	for _, b := range h.Blocks() {
 		if b.Start == 3 && !b.Recorded {
 			found++
 		}

@@ -51,9 +51,9 @@ func (h *History) Moment(name string) (Moment, error) {
 	}
 	switch {
 	case name == "peak":
-		return h.moment(h.peak(-1, len(h.Trace.Events)-1), "the peak"), nil
+		return h.moment(h.peak(-1, h.Trace.Len()-1), "the peak"), nil
 	case name == "end":
-		return h.moment(len(h.Trace.Events)-1, "the end"), nil
+		return h.moment(h.Trace.Len()-1, "the end"), nil
 	case kind == "oom":
 		m, err := h.failure(number, more)
 		if err != nil {
@@ -67,8 +67,8 @@ func (h *History) Moment(name string) (Moment, error) {
 		}
 		return m, nil
 	case kind == "event" && more:
-		if number < -1 || number >= len(h.Trace.Events) {
-			return fail("the recording has the events 0 to %d", len(h.Trace.Events)-1)
+		if number < -1 || number >= h.Trace.Len() {
+			return fail("the recording has the events 0 to %d", h.Trace.Len()-1)
 		}
 		return h.moment(number, fmt.Sprintf("event %d", number)), nil
 	}
@@ -94,29 +94,23 @@ func (h *History) Since(event int) time.Duration {
 	if event < 0 {
 		return 0
 	}
-	return time.Duration(h.Trace.Events[event].TimeUS-h.Trace.Events[0].TimeUS) * time.Microsecond
+	return time.Duration(h.Trace.TimeUS(event)-h.Trace.TimeUS(0)) * time.Microsecond
 }
 
 // peak returns the event from first to last at which the active bytes first reach their maximum.
 func (h *History) peak(first, last int) int {
-	best := first
-	for i := first + 1; i <= last; i++ {
-		if h.ActiveBytes(i) > h.ActiveBytes(best) {
-			best = i
-		}
+	if last < first {
+		return first
 	}
-	return best
+	return int(h.Extremes(first, last+1).At)
 }
 
 // failure returns the moment of the failed request with a number from 1, or of the last one.
 func (h *History) failure(number int, chosen bool) (Moment, error) {
 	n, last := 0, -1
-	for i := range h.Trace.Events {
-		if h.Trace.Events[i].Action != mem.ActionOOM {
-			continue
-		}
-		if last = i; chosen && n+1 == number {
-			return h.moment(i, fmt.Sprintf("failed request %d", number)), nil
+	for _, i := range h.Trace.Find(mem.ActionOOM) {
+		if last = int(i); chosen && n+1 == number {
+			return h.moment(last, fmt.Sprintf("failed request %d", number)), nil
 		}
 		n++
 	}
@@ -126,25 +120,27 @@ func (h *History) failure(number int, chosen bool) (Moment, error) {
 	case n > 0:
 		return Moment{}, fmt.Errorf("the recording has the failed requests 1 to %d", n)
 	case !chosen && o != nil && (o.Facts == nil || o.Facts.Device == h.Trace.Device):
-		return h.moment(len(h.Trace.Events)-1, "the failed request"), nil // which the final state shows
+		return h.moment(h.Trace.Len()-1, "the failed request"), nil // which the final state shows
 	}
 	return Moment{}, fmt.Errorf("no request failed in the recording; \"peak\" shows the moment of the most memory")
 }
 
 // timed returns the moment at a time after the first event.
 func (h *History) timed(after time.Duration) (Moment, error) {
-	events := h.Trace.Events
-	if len(events) == 0 || h.Since(len(events)-1) == 0 {
+	events := h.Trace.Len()
+	if events == 0 || h.Since(events-1) == 0 {
 		return Moment{}, fmt.Errorf("the events of the recording have no times; use event:N")
 	}
-	if total := h.Since(len(events) - 1); after < 0 || after > total {
+	if total := h.Since(events - 1); after < 0 || after > total {
 		return Moment{}, fmt.Errorf("the recording lasts %s", total)
 	}
 	last := 0 // times may run back between threads
-	for i := range events {
-		if h.Since(i) <= after {
-			last = i
+	h.Trace.EachTime(func(first int, us []uint64) {
+		for i, x := range us {
+			if time.Duration(int64(x)-h.Trace.TimeUS(0))*time.Microsecond <= after {
+				last = first + i
+			}
 		}
-	}
+	})
 	return h.moment(last, after.String()), nil
 }

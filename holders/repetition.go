@@ -27,11 +27,11 @@ type requestKind struct {
 // first steps of a program differ from the others.
 type repetition struct {
 	h      *History
-	blocks []*Block // of all requests
-	kinds  []int32  // of each request
-	num    int      // of kinds
-	from   int      // the window is kinds[from:]
-	median int      // requests between two starts
+	blocks []int32 // of all requests
+	kinds  []int32 // of each request
+	num    int     // of kinds
+	from   int     // the window is kinds[from:]
+	median int     // requests between two starts
 }
 
 // repetitions returns the steps that the requests show.
@@ -40,10 +40,10 @@ func (h *History) repetitions() (s Steps) {
 	s.Source, s.Inferred = "the repetition of the requests", true
 	valleys := r.valleys(r.markers())
 	for n, i := range valleys {
-		step := Step{Number: n + 1, First: int(r.blocks[i].Start), Last: len(h.Trace.Events) - 1}
+		step := Step{Number: n + 1, First: r.start(i), Last: h.Trace.Len() - 1}
 		requests := len(r.blocks) - i
 		if n+1 < len(valleys) {
-			step.Last = int(r.blocks[valleys[n+1]].Start) - 1
+			step.Last = r.start(valleys[n+1]) - 1
 		} else if requests < r.median/2 {
 			break // the end of the program, or the beginning of a step that failed
 		}
@@ -57,14 +57,14 @@ func newRepetition(h *History) *repetition {
 	r := &repetition{h: h}
 	numbers := map[requestKind]int32{}
 	stacks := 0
-	for i := range h.Blocks {
-		if h.Blocks[i].Stack != 0 {
+	for i := range h.NumBlocks() {
+		if h.Lifetimes.At(i).Stack != 0 {
 			stacks++
 		}
 	}
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
-		if !b.Recorded || b.Stack == 0 && 5*stacks > len(h.Blocks) {
+	for i := range h.NumBlocks() {
+		b := h.Lifetimes.At(i)
+		if !b.Recorded || b.Stack == 0 && 5*stacks > h.NumBlocks() {
 			continue // requests without a stack are of the backward pass, in a thread without Python
 		}
 		kind := requestKind{b.Stack, 0, b.Stream}
@@ -76,12 +76,15 @@ func newRepetition(h *History) *repetition {
 			n = int32(len(numbers))
 			numbers[kind] = n
 		}
-		r.blocks, r.kinds = append(r.blocks, b), append(r.kinds, n)
+		r.blocks, r.kinds = append(r.blocks, int32(i)), append(r.kinds, n)
 	}
 	r.num = len(numbers)
 	r.from = max(len(r.kinds)/2, len(r.kinds)-maxWindow)
 	return r
 }
+
+// start returns the event of a request.
+func (r *repetition) start(request int) int { return r.h.Lifetimes.Start(int(r.blocks[request])) }
 
 // markers returns requests of one kind, ascending, of which each step has one. It is empty if nothing repeats.
 func (r *repetition) markers() []int {
@@ -267,7 +270,7 @@ func (r *repetition) valleys(markers []int) (at []int) {
 func (r *repetition) valley(from, to int) int {
 	best, least := from, int64(math.MaxInt64)
 	for i := from; i < to; i++ {
-		if bytes := r.h.ActiveBytes(int(r.blocks[i].Start) - 1); bytes <= least {
+		if bytes := r.h.ActiveBytes(r.start(i) - 1); bytes <= least {
 			best, least = i, bytes
 		}
 	}

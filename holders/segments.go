@@ -15,7 +15,7 @@ type Segment struct {
 	Ptr        driver.Pointer
 	Size       int64  // bytes
 	Start      int32  // the event that reserved it; -1 if it is older than the recording
-	End        int32  // the event that released it; len(Events) if it was still reserved at the end
+	End        int32  // the event that released it; Trace.Len() if it was still reserved at the end
 	Stream     uint64 // handle
 	Pool       mem.PoolID
 	Expandable bool
@@ -40,22 +40,23 @@ func (h *History) Segments() []Segment {
 	own := h.snapshot.SegmentsOf(t.Device)
 	for i := range own {
 		u.open.insert(Segment{
-			Ptr: own[i].Ptr, Size: own[i].TotalSize, End: int32(len(t.Events)),
+			Ptr: own[i].Ptr, Size: own[i].TotalSize, End: int32(t.Len()),
 			Stream: own[i].Stream, Pool: own[i].Pool, Expandable: own[i].Expandable, Large: own[i].Large,
 		})
 	}
-	for i := len(t.Events) - 1; i >= 0; i-- {
-		e := &t.Events[i]
+	changes := t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap)
+	for _, i := range slices.Backward(changes) {
+		e := t.At(int(i))
 		if e.Size <= 0 {
 			continue
 		}
 		s := Segment{
-			Ptr: e.Ptr, Size: e.Size, End: int32(i),
+			Ptr: e.Ptr, Size: e.Size, End: i,
 			Expandable: e.Action == mem.ActionSegmentUnmap, Large: e.Size > maxSmall,
 		}
 		switch e.Action {
 		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			u.reserved(s.Ptr, s.stop(), int32(i))
+			u.reserved(s.Ptr, s.stop(), i)
 		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
 			if int(e.Stream) < len(t.Streams) {
 				s.Stream = t.Streams[e.Stream]
@@ -63,7 +64,7 @@ func (h *History) Segments() []Segment {
 			if t.PoolsKnown && int(e.Pool) < len(t.Pools) {
 				s.Pool = t.Pools[e.Pool]
 			}
-			u.reserved(s.Ptr, s.stop(), int32(i)) // nothing, unless the recording contradicts itself
+			u.reserved(s.Ptr, s.stop(), i) // nothing, unless the recording contradicts itself
 			u.open.insert(s)
 		}
 	}

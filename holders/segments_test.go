@@ -49,9 +49,9 @@ func TestSegmentsAddUp(t *testing.T) {
 		if reserved != final {
 			t.Errorf("%s: %d bytes are reserved at the end, want %d", name, reserved, final)
 		}
-		for i := 0; i < len(h.Blocks); i += 97 {
-			if b := &h.Blocks[i]; !within(segments, b) {
-				t.Fatalf("%s: no segment has the block %+v", name, *b)
+		for i := 0; i < h.NumBlocks(); i += 97 {
+			if b := h.Block(i); !within(segments, &b) {
+				t.Fatalf("%s: no segment has the block %+v", name, b)
 			}
 		}
 	}

@@ -69,17 +69,17 @@ type mark struct {
 
 // marks returns the annotations of the device in order: those among the events, or else those of the snapshot.
 func (h *History) marks() (marks []mark) {
-	for i := range h.Trace.Events {
-		e := &h.Trace.Events[i]
-		if e.Action != mem.ActionAnnotate || int(e.Metadata) >= len(h.Trace.Metadata) {
+	for _, event := range h.Trace.Find(mem.ActionAnnotate) {
+		e := h.Trace.At(int(event))
+		if int(e.Metadata) >= len(h.Trace.Metadata) {
 			continue
 		}
 		stage, name, _ := strings.Cut(h.Trace.Metadata[e.Metadata], " ")
 		if stage == trace.StageStart || stage == trace.StageEnd { // PyTorch annotates blocks with any text
-			marks = append(marks, mark{event: i, name: name, start: stage == trace.StageStart})
+			marks = append(marks, mark{event: int(event), name: name, start: stage == trace.StageStart})
 		}
 	}
-	if len(marks) > 0 || len(h.Trace.Events) == 0 || h.Since(len(h.Trace.Events)-1) == 0 {
+	if len(marks) > 0 || h.Trace.Len() == 0 || h.Since(h.Trace.Len()-1) == 0 {
 		return marks
 	}
 	for i := range h.snapshot.Annotations {
@@ -87,9 +87,9 @@ func (h *History) marks() (marks []mark) {
 		if a.Device != h.Trace.Device {
 			continue
 		}
-		event := sort.Search(len(h.Trace.Events), func(n int) bool { return h.Trace.Events[n].TimeUS >= a.TimeUS })
+		event := sort.Search(h.Trace.Len(), func(n int) bool { return h.Trace.TimeUS(n) >= a.TimeUS })
 		tied := 0
-		for event+tied < len(h.Trace.Events) && h.Trace.Events[event+tied].TimeUS == a.TimeUS {
+		for event+tied < h.Trace.Len() && h.Trace.TimeUS(event+tied) == a.TimeUS {
 			tied++
 		}
 		marks = append(marks, mark{event, a.Name, a.Stage == trace.StageStart, tied})
@@ -136,7 +136,7 @@ func spans(marks []mark, pattern *regexp.Regexp) (s Steps) {
 // withTail ends a step whose end the recording lacks.
 func (h *History) withTail(s Steps) Steps {
 	if last := &s.List[len(s.List)-1]; last.Last < 0 {
-		last.Last, last.Partial = len(h.Trace.Events)-1, true
+		last.Last, last.Partial = h.Trace.Len()-1, true
 	}
 	return s
 }
@@ -155,11 +155,10 @@ func (h *History) optimizerSteps(marks []mark) (s Steps) {
 		}
 	}
 	s.Source = fmt.Sprintf("the annotations %q", name)
-	failed := slices.ContainsFunc(h.Trace.Events[first:], func(e trace.Event) bool {
-		return e.Action == mem.ActionOOM
-	})
+	failures := h.Trace.Find(mem.ActionOOM)
+	failed := len(failures) > 0 && int(failures[len(failures)-1]) >= first
 	if len(s.List) > 0 && failed {
-		s.List = append(s.List, Step{len(s.List) + 1, first, len(h.Trace.Events) - 1, true})
+		s.List = append(s.List, Step{len(s.List) + 1, first, h.Trace.Len() - 1, true})
 	}
 	return s
 }

@@ -62,8 +62,8 @@ func NoStack(recorded bool) string {
 // A View is the memory of a device at one moment.
 type View struct {
 	Moment Moment
-	Blocks []*Block // the active blocks, in the order of History.Blocks
-	Bytes  int64    // their requested bytes
+	Blocks []Block // the active blocks, in the order of their allocations
+	Bytes  int64   // their requested bytes
 
 	history *History
 }
@@ -82,11 +82,15 @@ type Holder struct {
 	Blocks int
 }
 
+// NewView returns a view without blocks.
+func (h *History) NewView(m Moment) *View { return &View{Moment: m, history: h} }
+
 // At returns the memory at a moment.
 func (h *History) At(m Moment) *View {
-	v := &View{Moment: m, history: h}
-	for i := range h.Blocks {
-		if b := &h.Blocks[i]; b.ActiveAt(m.Event) {
+	v := h.NewView(m)
+	for i := range h.NumBlocks() {
+		if h.Lifetimes.ActiveAt(i, m.Event) {
+			b := h.Block(i)
 			v.Blocks = append(v.Blocks, b)
 			v.Bytes += b.Size
 		}
@@ -94,16 +98,13 @@ func (h *History) At(m Moment) *View {
 	return v
 }
 
-// ActiveAt reports whether the block is active after an event.
-func (b *Block) ActiveAt(event int) bool { return int(b.Start) <= event && event < int(b.End) }
-
 // FreedSoon returns the event by which the blocks of the view are gone that are freed soon: the first event after the
 // moment with at most nine tenths of the bytes, or the last event if there is none. A block is freed soon if its End is
 // at most that event.
 func (v *View) FreedSoon() (event int) {
-	last := len(v.history.active) - 1
-	for event = v.Moment.Event + 1; event < last; event++ {
-		if v.history.ActiveBytes(event) <= v.Bytes/10*9 {
+	last := v.history.Trace.Len() - 1
+	for event, bytes := range v.history.Active(v.Moment.Event+1, last) {
+		if bytes <= v.Bytes/10*9 {
 			return event
 		}
 	}
@@ -123,7 +124,8 @@ func (v *View) By(keys ...Key) []Holder {
 	index := map[string]int{}
 	values := make([]string, len(keys))
 	var holders []Holder
-	for _, b := range v.Blocks {
+	for k := range v.Blocks {
+		b := &v.Blocks[k]
 		for i, label := range labels {
 			values[i] = label(b)
 		}

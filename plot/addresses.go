@@ -93,7 +93,7 @@ func (x *addressesPanel) note() []string {
 // summary is the line below the title.
 func (x *addressesPanel) summary() string {
 	what := "Addresses over time"
-	if len(x.h.Trace.Events) == 0 {
+	if x.h.Trace.Len() == 0 {
 		what = "Addresses at the end, which is all that the recording has"
 	}
 	return fmt.Sprintf("%s: %s, in %s.", what, sizeText(x.total), rangesText(len(x.ranges)))

@@ -31,17 +31,18 @@ func newColumns(h *holders.History, first, last, n int, axis Axis) *columns {
 	c.moments = make([]int32, n)
 	column := 0
 	c.moments[0] = int32(first)
-	for e := first + 1; e <= last; e++ {
+	most := h.ActiveBytes(first)
+	for e, bytes := range h.Active(first+1, last+1) {
 		at := min(int(c.position(e)*float64(n)), n-1)
 		for column < at { // times may run back between threads; columns do not
 			column++
 			c.moments[column] = int32(e - 1)
 			if column == at {
-				c.moments[column] = int32(e)
+				c.moments[column], most = int32(e), bytes
 			}
 		}
-		if h.ActiveBytes(e) > h.ActiveBytes(int(c.moments[column])) {
-			c.moments[column] = int32(e)
+		if bytes > most {
+			c.moments[column], most = int32(e), bytes
 		}
 	}
 	for column++; column < n; column++ {
@@ -112,9 +113,9 @@ func (c *columns) reserved(segments []holders.Segment, moment int) (most []int64
 
 // failures returns the events at which requests failed.
 func (c *columns) failures() (events []int) {
-	for e := max(c.first, 0); e <= c.last; e++ {
-		if c.h.Trace.Events[e].Action == mem.ActionOOM {
-			events = append(events, e)
+	for _, e := range c.h.Trace.Find(mem.ActionOOM) {
+		if int(e) >= c.first && int(e) <= c.last {
+			events = append(events, int(e))
 		}
 	}
 	return events

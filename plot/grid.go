@@ -57,10 +57,10 @@ func (g *grid) segments() (spans []span) {
 
 // blocks returns the blocks.
 func (g *grid) blocks() (spans []span) {
-	for i := range g.x.h.Blocks {
-		b := &g.x.h.Blocks[i]
+	for i := range g.x.h.NumBlocks() {
+		b := g.x.h.Block(i)
 		if from, to := g.x.columns.span(b.Start, b.End); from < to {
-			spans = g.append(spans, b.Ptr, b.Size, b.Start, b.End, g.x.groups.of(b))
+			spans = g.append(spans, b.Ptr, b.Size, b.Start, b.End, g.x.groups.of(&b))
 		}
 	}
 	return spans

@@ -54,13 +54,13 @@ func newGroups(c *columns, keys []holders.Key, moment holders.Moment) *groups {
 	g.all = append(g.all, others)
 	of := grouper(c.h, g.keys, index, len(named))
 	present := false
-	for i := range c.h.Blocks {
-		b := &c.h.Blocks[i]
+	for i := range c.h.NumBlocks() {
+		b := c.h.Block(i)
 		from, to := c.span(b.Start, b.End)
 		if from >= to {
 			continue
 		}
-		n := of(b)
+		n := of(&b)
 		present = present || n == len(named)
 		g.all[n].bytes[from] += b.Size
 		g.all[n].bytes[to] -= b.Size

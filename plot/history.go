@@ -32,11 +32,11 @@ type history struct {
 
 // newHistory divides the recording into n columns.
 func newHistory(h *holders.History, o Options, n int) (*history, error) {
-	first, err := boundary(h, o.From, min(0, len(h.Trace.Events)-1), func(s holders.Step) int { return s.First })
+	first, err := boundary(h, o.From, min(0, h.Trace.Len()-1), func(s holders.Step) int { return s.First })
 	if err != nil {
 		return nil, err
 	}
-	last, err := boundary(h, o.To, len(h.Trace.Events)-1, func(s holders.Step) int { return s.Last })
+	last, err := boundary(h, o.To, h.Trace.Len()-1, func(s holders.Step) int { return s.Last })
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func boundary(h *holders.History, name string, usual int, of func(holders.Step) 
 
 // moment returns the moment whose groups are named.
 func (x *history) moment() (holders.Moment, error) {
-	if x.o.At == "" && len(x.h.Trace.Events) == 0 {
+	if x.o.At == "" && x.h.Trace.Len() == 0 {
 		return x.h.Moment("end")
 	}
 	if x.o.At == "" || x.o.At == "peak" {
@@ -99,7 +99,7 @@ func (x *history) notes() (notes []string) {
 	if len(x.columns.failures()) > 0 {
 		notes = append(notes, "Red: a request failed.")
 	}
-	if len(x.h.Trace.Events) > 0 {
+	if x.h.Trace.Len() > 0 {
 		notes = append(notes, "Each column of pixels shows the moment of the most requested memory in it.")
 	}
 	return notes
@@ -122,7 +122,7 @@ func (x *history) momentX() float64 {
 
 // markMoment draws a line at the moment, from y to the lower edge of the chart.
 func (x *history) markMoment(p *painter, y, bottom float64) {
-	if len(x.h.Trace.Events) > 0 {
+	if x.h.Trace.Len() > 0 {
 		p.dashed(paintMoment, 1, point{x.momentX(), y}, point{x.momentX(), bottom})
 	}
 }
@@ -146,7 +146,7 @@ func (x *history) frame(p *painter, y float64) {
 		if !drawn.first(at) {
 			continue
 		}
-		title := fmt.Sprintf("out of memory: a request of %s failed", sizeText(x.h.Trace.Events[e].Size))
+		title := fmt.Sprintf("out of memory: a request of %s failed", sizeText(x.h.Trace.At(e).Size))
 		p.line(paintAlarm, 1, point{at, y + chartTop - 4}, point{at, y + chartBottom})
 		p.add(polygon{paint: paintAlarm, title: title, points: []point{
 			{at - 5, y + chartTop - 10}, {at + 5, y + chartTop - 10}, {at, y + chartTop - 1},

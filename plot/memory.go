@@ -45,7 +45,7 @@ func (x *memoryPanel) summary() string {
 	failures := x.columns.failures()
 	switch n := len(failures); {
 	case n == 1:
-		text += fmt.Sprintf(" A request of %s failed.", sizeText(x.h.Trace.Events[failures[0]].Size))
+		text += fmt.Sprintf(" A request of %s failed.", sizeText(x.h.Trace.At(failures[0]).Size))
 	case n > 1:
 		text += fmt.Sprintf(" %s requests failed.", grouped(n))
 	}
@@ -108,7 +108,7 @@ func steps(values []int64, at func(int64) float64) (points []point) {
 func (x *memoryPanel) bar(p *painter, y float64, at func(int64) float64) {
 	p.text(label{x: momentLeft, y: y + stepsTop + 12, text: x.momentText(), style: textBold})
 	m := x.groups.moment
-	if len(x.h.Trace.Events) > 0 {
+	if x.h.Trace.Len() > 0 {
 		p.dashed(paintMoment, 1, point{x.momentX(), at(m.Bytes)}, point{momentLeft, at(m.Bytes)})
 		p.dashed(paintMoment, 1, point{chartRight, at(0)}, point{momentLeft, at(0)})
 	}

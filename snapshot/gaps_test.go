@@ -45,8 +45,8 @@ func TestHoldersAfterAGap(t *testing.T) {
 		got := map[string][2]int64{} // MiB that were allocated, and that are allocated
 		h, err := holders.New(s, 0)
 		testkit.Must(t, err)
-		for i := range h.Blocks {
-			b := &h.Blocks[i]
+		for i := range h.NumBlocks() {
+			b := h.Block(i)
 			function := "(no stack)"
 			if f, ok := h.Frames.Innermost(b.Stack); ok {
 				function = f.Name[strings.LastIndexByte(f.Name, '.')+1:]

@@ -132,8 +132,8 @@ func TestOfIsReplayedExactly(t *testing.T) {
 		var stacked, plain [4]int64
 		h, err := holders.New(again, 0)
 		testkit.Must(t, err)
-		for i := range h.Blocks {
-			b := &h.Blocks[i]
+		for i := range h.NumBlocks() {
+			b := h.Block(i)
 			to := &plain
 			if b.Stack != 0 {
 				to = &stacked

@@ -11,6 +11,12 @@ import (
 // sets o.Live to Active(device), and o.PoolOf to the pools of the remaining segments. A device without a trace has only
 // the blocks of its final state, as the prelude.
 func (s *Snapshot) Program(device int, o trace.ProgramOptions) (*trace.Program, error) {
+	t, o := s.programOf(device, o)
+	return trace.ToProgram(t, o)
+}
+
+// programOf returns the trace of a device, and the options with what the final state tells.
+func (s *Snapshot) programOf(device int, o trace.ProgramOptions) (*trace.Trace, trace.ProgramOptions) {
 	t := &trace.Trace{Device: device}
 	if device < len(s.Traces) && s.Traces[device] != nil {
 		t = s.Traces[device]
@@ -21,7 +27,13 @@ func (s *Snapshot) Program(device int, o trace.ProgramOptions) (*trace.Program, 
 		ranges = append(ranges, trace.PoolRange{Ptr: own[i].Ptr, Size: own[i].TotalSize, Pool: own[i].Pool})
 	}
 	o.Live, o.PoolOf = s.Active(device), t.PoolsByAddress(ranges)
-	return trace.ToProgram(t, o)
+	return t, o
+}
+
+// Lifetimes derives the lifetimes of the blocks of a device, as Program derives the requests.
+func (s *Snapshot) Lifetimes(device int) (*trace.Lifetimes, error) {
+	t, o := s.programOf(device, trace.ProgramOptions{})
+	return t.Lifetimes(o)
 }
 
 // Active returns the blocks of a device that are not free in the final state, by address. The size of a block is its

@@ -1,9 +1,10 @@
 package trace
 
 import (
-	"encoding/binary"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/packed"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -32,7 +33,7 @@ const chunkEvents = 4096
 
 // A chunk has the columns of some events.
 type chunk struct {
-	columns [numColumns]column
+	columns [numColumns]packed.Column
 	bytes   []byte
 }
 
@@ -78,30 +79,37 @@ func (c *Columns) place(i int) (*chunk, int) {
 }
 
 // At returns an event.
-func (c *Columns) At(i int) (e Event) {
+func (c *Columns) At(i int) Event {
 	k, at := c.place(i)
-	var one [1]Event
-	var scratch [1]uint64
-	k.read(at, one[:], &c.numbers, scratch[:])
-	return one[0]
+	b, n := k.bytes, &c.numbers
+	return Event{
+		TimeUS:   int64(k.columns[columnTime].At(b, at)),
+		Ptr:      driver.Pointer(k.columns[columnPtr].At(b, at)),
+		Size:     int64(k.columns[columnSize].At(b, at)),
+		Stack:    number(n.Stacks, k.columns[columnStack].At(b, at)),
+		Stream:   number(n.Streams, k.columns[columnStream].At(b, at)),
+		Metadata: number(n.Metadata, k.columns[columnMetadata].At(b, at)),
+		Pool:     uint16(number(n.Pools, k.columns[columnPool].At(b, at))),
+		Action:   mem.Action(k.columns[columnAction].At(b, at)),
+	}
 }
 
 // TimeUS returns the time of an event.
 func (c *Columns) TimeUS(i int) int64 {
 	k, at := c.place(i)
-	return int64(k.value(columnTime, at))
+	return int64(k.columns[columnTime].At(k.bytes, at))
 }
 
 // Size returns the size of an event.
 func (c *Columns) Size(i int) int64 {
 	k, at := c.place(i)
-	return int64(k.value(columnSize, at))
+	return int64(k.columns[columnSize].At(k.bytes, at))
 }
 
 // Ptr returns the address of an event.
 func (c *Columns) Ptr(i int) driver.Pointer {
 	k, at := c.place(i)
-	return driver.Pointer(k.value(columnPtr, at))
+	return driver.Pointer(k.columns[columnPtr].At(k.bytes, at))
 }
 
 // Events returns all events in the usual form.
@@ -126,69 +134,37 @@ func (c *Columns) read(from int, events []Event, scratch []uint64) {
 // each event.
 func (k *chunk) read(from int, events []Event, n *Numbers, scratch []uint64) {
 	v := scratch[:len(events)]
-	k.unpack(columnTime, from, v)
+	k.columns[columnTime].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].TimeUS = int64(x)
 	}
-	k.unpack(columnPtr, from, v)
+	k.columns[columnPtr].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Ptr = driver.Pointer(x)
 	}
-	k.unpack(columnSize, from, v)
+	k.columns[columnSize].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Size = int64(x)
 	}
-	k.unpack(columnStack, from, v)
+	k.columns[columnStack].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Stack = number(n.Stacks, x)
 	}
-	k.unpack(columnStream, from, v)
+	k.columns[columnStream].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Stream = number(n.Streams, x)
 	}
-	k.unpack(columnMetadata, from, v)
+	k.columns[columnMetadata].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Metadata = number(n.Metadata, x)
 	}
-	k.unpack(columnPool, from, v)
+	k.columns[columnPool].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Pool = uint16(number(n.Pools, x))
 	}
-	k.unpack(columnAction, from, v)
+	k.columns[columnAction].Read(k.bytes, from, v)
 	for i, x := range v {
 		events[i].Action = mem.Action(x)
-	}
-}
-
-// unpack sets v to the values of a column from an index on.
-func (k *chunk) unpack(c, from int, v []uint64) {
-	x := &k.columns[c]
-	if x.width == 0 && x.slope == 0 {
-		for i := range v {
-			v[i] = x.base
-		}
-		return
-	}
-	bit, width, mask := uint(from)*uint(x.width), uint(x.width), uint64(1)<<x.width-1
-	b := k.bytes[x.at:]
-	for i := range v {
-		v[i] = binary.LittleEndian.Uint64(b[bit/8:]) >> (bit % 8) & mask
-		bit += width
-	}
-	switch {
-	case x.dictionary > 0:
-		dictionary := k.bytes[x.dictionary-1:]
-		for i := range v {
-			v[i] = binary.LittleEndian.Uint64(dictionary[8*v[i]:])
-		}
-	case x.slope > 0:
-		for i := range v {
-			v[i] = x.base + x.slope*uint64(from+i)>>16 + v[i]<<x.shift
-		}
-	default:
-		for i := range v {
-			v[i] = x.base + v[i]<<x.shift
-		}
 	}
 }
 
@@ -200,27 +176,32 @@ func number[T ~uint32](table []T, x uint64) T {
 	return table[x]
 }
 
-// A column has the values of one field: base + slope*i/2^16 + v, where v is a number of width bits in chunk.bytes, shifted
-// left by shift; or the element of a dictionary in chunk.bytes with the number v.
-type column struct {
-	base, slope  uint64
-	at           uint32 // of the numbers, in chunk.bytes
-	dictionary   uint32 // its place in chunk.bytes, plus 1; 0 for none
-	width, shift uint8
+// pack sets the columns of a chunk. The scratch memory has room for one value of each event.
+func (k *chunk) pack(events []Event, scratch *packing) {
+	v := scratch.values[:len(events)]
+	p := &scratch.packer
+	column := func(c int, value func(e *Event) uint64) {
+		for i := range events {
+			v[i] = value(&events[i])
+		}
+		k.columns[c] = p.Column(v, c == columnTime, c == columnSize)
+	}
+	p.Bytes = p.Bytes[:0]
+	column(columnTime, func(e *Event) uint64 { return uint64(e.TimeUS) })
+	column(columnPtr, func(e *Event) uint64 { return uint64(e.Ptr) })
+	column(columnSize, func(e *Event) uint64 { return uint64(e.Size) })
+	column(columnStack, func(e *Event) uint64 { return uint64(e.Stack) })
+	column(columnStream, func(e *Event) uint64 { return uint64(e.Stream) })
+	column(columnMetadata, func(e *Event) uint64 { return uint64(e.Metadata) })
+	column(columnPool, func(e *Event) uint64 { return uint64(e.Pool) })
+	column(columnAction, func(e *Event) uint64 { return uint64(e.Action) })
+	k.bytes = slices.Clone(p.Bytes)
 }
 
-// value returns a value of a column.
-func (k *chunk) value(c, i int) uint64 {
-	x := &k.columns[c]
-	if x.width == 0 {
-		return x.base + x.slope*uint64(i)>>16
-	}
-	bit := uint(i) * uint(x.width)
-	v := binary.LittleEndian.Uint64(k.bytes[uint(x.at)+bit/8:]) >> (bit % 8) & (1<<x.width - 1)
-	if x.dictionary > 0 {
-		return binary.LittleEndian.Uint64(k.bytes[uint64(x.dictionary-1)+8*v:])
-	}
-	return x.base + x.slope*uint64(i)>>16 + v<<x.shift
+// A packing is the scratch memory of pack.
+type packing struct {
+	values [chunkEvents]uint64
+	packer packed.Packer
 }
 
 // A Field is a number of an event that Numbers can replace.
@@ -234,27 +215,28 @@ const (
 	FieldPool     Field = columnPool
 )
 
-// EachNumber calls f for the numbers of a field, which Numbers do not replace, with the index of an event: for the first of
-// several successive events with the same number at least.
-func (c *Columns) EachNumber(field Field, f func(i int, number uint32)) {
+// each calls f for the values of a column in order, some at a time, with the index of the first.
+func (c *Columns) each(column int, f func(first int, values []uint64)) {
 	scratch := make([]uint64, min(c.Len(), chunkEvents))
 	for i := 0; i < c.Len(); {
 		k, at := c.place(i)
-		n := min(c.n-i, chunkEvents-at)
-		if k.columns[field].width == 0 {
-			f(i, uint32(k.columns[field].base))
-			i += n
-			continue
-		}
-		v := scratch[:n]
-		k.unpack(int(field), at, v)
+		v := scratch[:min(c.n-i, chunkEvents-at)]
+		k.columns[column].Read(k.bytes, at, v)
+		f(i, v)
+		i += len(v)
+	}
+}
+
+// EachNumber calls f for the numbers of a field, which Numbers do not replace, with the index of an event: for the first of
+// several successive events with the same number at least.
+func (c *Columns) EachNumber(field Field, f func(i int, number uint32)) {
+	c.each(int(field), func(first int, values []uint64) {
 		last := ^uint64(0)
-		for j, x := range v {
+		for j, x := range values {
 			if x != last {
-				f(i+j, uint32(x))
+				f(first+j, uint32(x))
 				last = x
 			}
 		}
-		i += n
-	}
+	})
 }

@@ -68,65 +68,82 @@ type LiveBlock struct {
 // Entries that contradict earlier ones are reported in Program.Anomalies. It is an error if an index in t is out of
 // range.
 func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
-	c := &converter{t: t, opts: opts, p: &Program{Pools: []mem.PoolID{{}}}}
+	c := newConverter(t, opts)
+	err := c.convert()
+	return c.p, err
+}
+
+func newConverter(t *Trace, opts ProgramOptions) *converter {
+	c := &converter{t: t, opts: opts, p: &Program{Pools: []mem.PoolID{{}}}, missed: -1}
 	if t.PoolsKnown && len(t.Pools) > 0 {
 		c.p.Pools = slices.Clone(t.Pools)
 	}
+	return c
+}
+
+// convert converts all entries.
+func (c *converter) convert() error {
 	if err := c.survey(); err != nil {
-		return nil, err
+		return err
 	}
 	c.number()
-	gaps := t.Gaps
-	for i := 0; i < len(t.Events); i++ {
+	gaps, reader := c.t.Gaps, c.t.Reader()
+	for i := 0; i < c.t.Len(); i++ {
 		for ; len(gaps) > 0 && gaps[0] <= i; gaps = gaps[1:] {
-			c.gap()
+			c.gap(gaps[0])
 		}
-		switch e := &t.Events[i]; e.Action {
-		case mem.ActionAlloc:
-			c.resolveReleases(i)
-			c.alloc(i, e)
-			c.flush(len(c.held))
-		case mem.ActionOOM:
-			if opts.Attempts && e.Size >= 0 {
-				c.emit(i, Op{Kind: OpTry, Size: e.Size, Stream: c.stream(e)})
-			}
-			c.flush(len(c.held))
-			c.run = releaseRun{}
-		case mem.ActionFreeRequested:
-			c.resolveReleases(i)
-			if c.freeRequested(i, e) {
-				i++
-			}
-		case mem.ActionFreeCompleted:
-			c.freeCompleted(i, e)
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			if c.run.count == 0 {
-				c.run = releaseRun{entry: i, before: c.reserved, held: len(c.held)}
-			}
-			c.run.count++
-			c.reserved -= e.Size
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			c.reserved += e.Size
-			c.run.taken += e.Size
-		case mem.ActionSnapshot:
-			c.resolveReleases(i)
-		case mem.ActionAnnotate, mem.ActionUserDefined:
-		default:
-			c.p.Anomalies.add(i, "unknown action %d", e.Action)
+		if e, next := reader.Two(i); c.entry(i, e, next) {
+			i++
 		}
 	}
-	c.resolveReleases(len(t.Events))
-	for range gaps {
-		c.gap()
+	c.resolveReleases(false)
+	for _, g := range gaps {
+		c.gap(g)
 	}
 	if err := c.survivors(); err != nil {
-		return nil, err
+		return err
 	}
 	if c.tooManyPools {
-		return nil, fmt.Errorf("trace: more than %d pools", maxPools)
+		return fmt.Errorf("trace: more than %d pools", maxPools)
 	}
 	c.insert()
-	return c.p, nil
+	return nil
+}
+
+// entry converts one entry. It returns true if it also converted the next one.
+func (c *converter) entry(i int, e, next *Event) (both bool) {
+	switch e.Action {
+	case mem.ActionAlloc:
+		c.resolveReleases(true)
+		c.alloc(i, e)
+		c.flush(len(c.held))
+	case mem.ActionOOM:
+		if c.opts.Attempts && e.Size >= 0 {
+			c.emit(i, Op{Kind: OpTry, Size: e.Size, Stream: c.stream(e)})
+		}
+		c.flush(len(c.held))
+		c.run = releaseRun{}
+	case mem.ActionFreeRequested:
+		c.resolveReleases(false)
+		return c.freeRequested(i, e, next)
+	case mem.ActionFreeCompleted:
+		c.freeCompleted(i, e)
+	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+		if c.run.count == 0 {
+			c.run = releaseRun{entry: i, before: c.reserved, held: len(c.held)}
+		}
+		c.run.count++
+		c.reserved -= e.Size
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+		c.reserved += e.Size
+		c.run.taken += e.Size
+	case mem.ActionSnapshot:
+		c.resolveReleases(false)
+	case mem.ActionAnnotate, mem.ActionUserDefined:
+	default:
+		c.p.Anomalies.add(i, "unknown action %d", e.Action)
+	}
+	return false
 }
 
 const maxPools = 1 << 16
@@ -141,8 +158,10 @@ type converter struct {
 	streams []uint32 // number of each of Trace.Streams in the program; nil if the same
 	handles []uint64 // of the program's streams
 
-	prelude []Op // ops to insert before op number origin, the first op after the last gap
+	prelude []unseenOp // ops to insert before op number origin, the first op after the last gap
 	origin  int
+	missed  int        // the entry before the last gap, or -1
+	lives   *Lifetimes // gets the ops in place of p, if it is not nil
 
 	// State between two requests: completions that may belong before or after the next request, and freed segments
 	// whose cause is not known yet.
@@ -173,38 +192,20 @@ type releaseRun struct {
 // survey checks the indices and counts the ops, so that the conversion allocates once and never panics.
 func (c *converter) survey() error {
 	t := c.t
-	if len(t.Events) >= NoEntry/2 {
-		return fmt.Errorf("trace: %d events: at most %d are supported", len(t.Events), NoEntry/2-1)
+	if t.Len() >= NoEntry/2 {
+		return fmt.Errorf("trace: %d events: at most %d are supported", t.Len(), NoEntry/2-1)
 	}
 	for i, g := range t.Gaps {
-		if g < 1 || g > len(t.Events) || i > 0 && g <= t.Gaps[i-1] {
+		if g < 1 || g > t.Len() || i > 0 && g <= t.Gaps[i-1] {
 			return fmt.Errorf("trace: gap %d is before entry %d, but the trace has %d entries, and gaps are in order",
-				i, g, len(t.Events))
+				i, g, t.Len())
 		}
 	}
-	var reserved int64
-	allocs, lone := 0, 0
-	for i := range t.Events {
-		e := &t.Events[i]
-		switch e.Action {
-		case mem.ActionAlloc:
-			allocs++
-		case mem.ActionFreeRequested:
-			c.requests++
-		case mem.ActionFreeCompleted:
-			c.completions++
-			if i == 0 || t.Events[i-1].Action != mem.ActionFreeRequested || t.Events[i-1].Ptr != e.Ptr {
-				lone++
-			}
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved += e.Size
-			c.peak = max(c.peak, reserved)
-			continue
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
-			continue
-		case mem.ActionOOM:
-		default:
+	var n survey
+	reader := t.Reader()
+	for i := range t.Len() {
+		e := reader.At(i)
+		if !n.add(e) {
 			continue
 		}
 		if int(e.Stream) >= len(t.Streams) {
@@ -215,9 +216,51 @@ func (c *converter) survey() error {
 			return fmt.Errorf("trace: entry %d: pool index %d, but the trace has %d pools", i, e.Pool, len(c.p.Pools))
 		}
 	}
-	n := allocs + c.requests + lone
-	c.p.Ops, c.p.Entries = make([]Op, 0, n), make([]uint32, 0, n)
+	c.requests, c.completions, c.peak = n.requests, n.completions, n.peak
+	if c.lives != nil {
+		c.lives.room(n.allocs, len(c.opts.Live))
+		return nil
+	}
+	ops := n.allocs + n.requests + n.lone
+	c.p.Ops, c.p.Entries = make([]Op, 0, ops), make([]uint32, 0, ops)
 	return nil
+}
+
+// A survey has sums of entries.
+type survey struct {
+	allocs, requests, completions int
+	lone                          int // completions that do not follow their request directly
+	reserved, peak                int64
+
+	last Event // the entry before
+}
+
+// add adds an entry. It reports whether its stream and pool matter.
+func (n *survey) add(e *Event) bool {
+	last := n.last
+	n.last = *e
+	switch e.Action {
+	case mem.ActionAlloc:
+		n.allocs++
+	case mem.ActionFreeRequested:
+		n.requests++
+	case mem.ActionFreeCompleted:
+		n.completions++
+		if last.Action != mem.ActionFreeRequested || last.Ptr != e.Ptr {
+			n.lone++
+		}
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+		n.reserved += e.Size
+		n.peak = max(n.peak, n.reserved)
+		return false
+	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+		n.reserved -= e.Size
+		return false
+	case mem.ActionOOM:
+	default:
+		return false
+	}
+	return true
 }
 
 // number numbers the streams in the order of their handles: those of the trace and those that only occur in a block of
@@ -272,6 +315,10 @@ func (c *converter) poolIndex(id mem.PoolID) uint16 {
 }
 
 func (c *converter) emit(entry int, op Op) {
+	if c.lives != nil {
+		c.lives.request(int32(entry), op)
+		return
+	}
 	c.p.Ops = append(c.p.Ops, op)
 	c.p.Entries = append(c.p.Entries, uint32(entry))
 }

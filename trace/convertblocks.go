@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
 // resolveReleases is called at an entry that begins a request or shows a served one. It decides what caused the freed
 // segments since the last request, and emits the held completions. Completions that belong after an alloc stay in held.
-func (c *converter) resolveReleases(i int) {
+func (c *converter) resolveReleases(alloc bool) {
 	if c.run.count == 0 {
 		c.flush(len(c.held))
 		c.run = releaseRun{}
 		return
 	}
-	alloc := i < len(c.t.Events) && c.t.Events[i].Action == mem.ActionAlloc
 	idle := c.opts.NoGarbageCollection && c.run.before+c.run.taken <= c.peak
 	if !alloc || c.run.taken == 0 || idle {
 		c.flush(c.run.held)
@@ -54,11 +54,8 @@ func (c *converter) alloc(i int, e *Event) {
 
 // freeRequested reads a free_requested entry. If the next entry is its free_completed, freeRequested reads both and
 // returns true.
-func (c *converter) freeRequested(i int, e *Event) (both bool) {
-	if i+1 < len(c.t.Events) {
-		next := &c.t.Events[i+1]
-		both = next.Action == mem.ActionFreeCompleted && next.Ptr == e.Ptr
-	}
+func (c *converter) freeRequested(i int, e, next *Event) (both bool) {
+	both = next != nil && next.Action == mem.ActionFreeCompleted && next.Ptr == e.Ptr
 	s := c.seen.at(e.Ptr)
 	switch s.state {
 	case addressUnseen:
@@ -76,6 +73,9 @@ func (c *converter) freeRequested(i int, e *Event) (both bool) {
 	}
 	if both || c.completions == 0 {
 		c.emit(i, Op{Kind: OpFree, Block: s.block})
+		if both && c.lives != nil {
+			c.lives.extend(s.block)
+		}
 		s.state = addressFree
 		return both
 	}
@@ -93,18 +93,18 @@ func (c *converter) freeCompleted(i int, e *Event) {
 	case addressUnseen:
 		c.before(i, e, s)
 		if c.requests == 0 {
-			c.resolveReleases(i)
+			c.resolveReleases(false)
 			c.emit(i, Op{Kind: OpFree, Block: s.block})
 			break
 		}
 		// The free was requested before the recording too.
-		c.prelude = append(c.prelude, Op{Kind: OpFreeDeferred, Block: s.block})
+		c.prelude = append(c.prelude, unseenOp{Op{Kind: OpFreeDeferred, Block: s.block}, e.Ptr})
 		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
 	case addressLive:
 		if c.requests > 0 {
 			c.p.Anomalies.add(i, "free of %#x completed, but was not requested", e.Ptr)
 		}
-		c.resolveReleases(i)
+		c.resolveReleases(false)
 		c.emit(i, Op{Kind: OpFree, Block: s.block})
 	case addressFree:
 		c.p.Anomalies.add(i, "free of %#x completed, where no block is live", e.Ptr)
@@ -120,11 +120,17 @@ func (c *converter) before(i int, e *Event, s *address) {
 		size = 0
 	}
 	s.block, s.state = c.newBlock(), addressLive
-	c.older(Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)})
+	c.older(Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)}, e.Ptr)
 }
 
-func (c *converter) older(op Op) {
-	c.prelude = append(c.prelude, op)
+// An unseenOp is an op that no entry shows, with the address of its block.
+type unseenOp struct {
+	Op
+	ptr driver.Pointer
+}
+
+func (c *converter) older(op Op, ptr driver.Pointer) {
+	c.prelude = append(c.prelude, unseenOp{op, ptr})
 	if c.origin == 0 {
 		c.p.Prelude.Blocks++
 		c.p.Prelude.Bytes += op.Size
@@ -142,10 +148,10 @@ func (c *converter) survivors() error {
 		case addressUnseen:
 			s.block, s.state = c.newBlock(), addressLive
 			stream, _ := slices.BinarySearch(c.handles, b.Stream)
-			c.older(Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: c.poolIndex(b.Pool)})
+			c.older(Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: c.poolIndex(b.Pool)}, b.Ptr)
 		case addressFree:
 			if c.completions > 0 { // otherwise it may be pending
-				c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed",
+				c.p.Anomalies.add(c.t.Len(), "block at %#x is active in the snapshot, but its last free completed",
 					b.Ptr)
 			}
 		}
@@ -154,28 +160,29 @@ func (c *converter) survivors() error {
 	return nil
 }
 
-// gap handles a gap: it frees all live blocks.
-func (c *converter) gap() {
-	c.resolveReleases(len(c.t.Events))
-	var lost []Op
+// gap handles a gap before an entry: it frees all live blocks.
+func (c *converter) gap(before int) {
+	c.resolveReleases(false)
+	var lost []unseenOp
 	for _, s := range c.seen.slots {
 		switch s.state {
 		case addressLive:
-			lost = append(lost, Op{Kind: OpFree, Block: s.block})
+			lost = append(lost, unseenOp{Op{Kind: OpFree, Block: s.block}, s.ptr})
 		case addressPending:
-			lost = append(lost, Op{Kind: OpComplete, Block: s.block})
+			lost = append(lost, unseenOp{Op{Kind: OpComplete, Block: s.block}, s.ptr})
 		}
 	}
-	slices.SortFunc(lost, func(a, b Op) int { return cmp.Compare(a.Block, b.Block) })
+	slices.SortFunc(lost, func(a, b unseenOp) int { return cmp.Compare(a.Block, b.Block) })
 	c.seen = addresses{}
 	c.insert()
+	c.missed = before - 1
 	c.unseen(len(c.p.Ops), lost)
 	c.origin = len(c.p.Ops)
 }
 
 // insert inserts the prelude before op number origin, allocations first.
 func (c *converter) insert() {
-	var allocs, others []Op
+	var allocs, others []unseenOp
 	for _, op := range c.prelude {
 		if op.Kind == OpAlloc {
 			allocs = append(allocs, op)
@@ -188,13 +195,19 @@ func (c *converter) insert() {
 }
 
 // unseen inserts ops that have no entry.
-func (c *converter) unseen(at int, ops []Op) {
-	if len(ops) == 0 {
+func (c *converter) unseen(at int, unseen []unseenOp) {
+	if len(unseen) == 0 {
 		return
 	}
-	entries := make([]uint32, len(ops))
-	for i := range entries {
-		entries[i] = NoEntry
+	ops, entries := make([]Op, len(unseen)), make([]uint32, len(unseen))
+	for i, op := range unseen {
+		if c.lives != nil {
+			c.lives.unseen(int32(c.missed), op)
+		}
+		ops[i], entries[i] = op.Op, NoEntry
+	}
+	if c.lives != nil {
+		return
 	}
 	c.p.Ops, c.p.Entries = slices.Insert(c.p.Ops, at, ops...), slices.Insert(c.p.Entries, at, entries...)
 }

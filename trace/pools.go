@@ -18,7 +18,7 @@ type PoolRange struct {
 // PoolsByAddress returns a function for ProgramOptions.PoolOf. A recording may lack the pools of blocks, but the
 // segments of the final snapshot have theirs. So a block belongs to the pool of the segment around its address, if that
 // segment existed when the entry was written. Blocks in segments that were freed before the end are assigned to the
-// default pool.
+// default pool. The function is nil if all segments have the default pool.
 func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID {
 	type interval struct {
 		start, end driver.Pointer
@@ -33,6 +33,9 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 			private = append(private, interval{start: s.Ptr, end: end, pool: s.Pool, mapped: s.Size})
 		}
 	}
+	if len(private) == 0 {
+		return nil
+	}
 	slices.SortFunc(private, func(a, b interval) int {
 		if a.start < b.start {
 			return -1
@@ -43,17 +46,12 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 	after := func(p driver.Pointer) int {
 		return sort.Search(len(private), func(i int) bool { return private[i].end > p })
 	}
-	reader := t.Reader()
 	// Iterate backwards from the end, where every segment has all its memory, to the entry before which it has none.
-	for i := t.Len() - 1; i >= 0 && len(private) > 0; i-- {
-		e, sign := reader.At(i), int64(0)
-		switch e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+	changes := t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap)
+	for _, i := range slices.Backward(changes) {
+		e, sign := t.At(int(i)), int64(1)
+		if e.Action == mem.ActionSegmentAlloc || e.Action == mem.ActionSegmentMap {
 			sign = -1
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			sign = 1
-		default:
-			continue
 		}
 		end := e.Ptr + driver.Pointer(e.Size)
 		for n := after(e.Ptr); n < len(private) && private[n].start < end; n++ {
@@ -63,15 +61,12 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 			}
 			p.mapped += sign * int64(min(end, p.end)-max(e.Ptr, p.start))
 			if p.mapped <= 0 {
-				p.born = i
+				p.born = int(i)
 			}
 		}
 	}
 	return func(entry int) mem.PoolID {
-		if len(private) == 0 {
-			return mem.PoolID{}
-		}
-		ptr := reader.At(entry).Ptr
+		ptr := t.ptr(entry)
 		if n := after(ptr); n < len(private) && private[n].start <= ptr && entry >= private[n].born {
 			return private[n].pool
 		}

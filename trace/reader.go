@@ -1,5 +1,10 @@
 package trace
 
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
 // Len returns the number of events, whichever form they have.
 func (t *Trace) Len() int { return max(len(t.Events), t.Columns.Len()) }
 
@@ -9,6 +14,62 @@ func (t *Trace) TimeUS(i int) int64 {
 		return t.Columns.TimeUS(i)
 	}
 	return t.Events[i].TimeUS
+}
+
+// ptr returns the address of an event.
+func (t *Trace) ptr(i int) driver.Pointer {
+	if t.Columns != nil {
+		return t.Columns.Ptr(i)
+	}
+	return t.Events[i].Ptr
+}
+
+// At returns an event. A Reader is quicker for successive ones.
+func (t *Trace) At(i int) Event {
+	if t.Columns != nil {
+		return t.Columns.At(i)
+	}
+	return t.Events[i]
+}
+
+// Find returns the indices of the events with one of some actions.
+func (t *Trace) Find(actions ...mem.Action) (found []int32) {
+	var wanted [256]bool
+	for _, a := range actions {
+		wanted[a] = true
+	}
+	if t.Columns == nil {
+		for i := range t.Events {
+			if wanted[t.Events[i].Action] {
+				found = append(found, int32(i))
+			}
+		}
+		return found
+	}
+	t.Columns.each(columnAction, func(i int, actions []uint64) {
+		for j, a := range actions {
+			if wanted[a] {
+				found = append(found, int32(i+j))
+			}
+		}
+	})
+	return found
+}
+
+// EachTime calls f for the times of all events in order, some at a time, with the index of the first.
+func (t *Trace) EachTime(f func(first int, us []uint64)) {
+	if t.Columns != nil {
+		t.Columns.each(columnTime, f)
+		return
+	}
+	us := make([]uint64, min(len(t.Events), chunkEvents))
+	for i := 0; i < len(t.Events); i += len(us) {
+		part := us[:min(len(us), len(t.Events)-i)]
+		for j := range part {
+			part[j] = uint64(t.Events[i+j].TimeUS)
+		}
+		f(i, part)
+	}
 }
 
 // A Reader reads the events of a trace, which may have Events or Columns. It is quick for events in ascending or descending

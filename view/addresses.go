@@ -15,7 +15,7 @@ func (r *Recording) addressesPicture(w *window) *container {
 		w.high = max(length, w.low+1)
 	}
 	p := &addressPainter{r: r, w: w, list: list, spans: spans, rows: w.height, segmented: true}
-	p.place = func(i uint32) (int64, bool) { return yOf(spans, r.blocks[i].Ptr) }
+	p.place = func(i uint32) (int64, bool) { return yOf(spans, r.lives.Ptr(int(i))) }
 	p.fit()
 	c := newContainer(map[string]any{
 		"low": w.low, "high": w.high, "min_bytes": p.least, "clipped": clipped, "ranges": len(spans),
@@ -127,26 +127,30 @@ func (p *addressPainter) paintBlocks() bool {
 	first, last := p.list[0].event, p.list[len(p.list)-1].event
 	fits := true
 	p.r.eachActive(first, last, func(i uint32) bool {
-		b := &p.r.blocks[i]
 		if p.w.match != nil && !p.w.match(i) {
 			return true
 		}
-		x0, x1 := p.visible(b.Start, b.End)
-		y, ok := p.place(i)
-		if x1 <= x0 || !ok || y+b.Size <= p.w.low || y >= p.w.high || b.Size == 0 {
+		l := p.r.lives
+		x0, x1 := p.visible(int32(l.Start(int(i))), int32(l.End(int(i))))
+		if x1 <= x0 {
 			return true
 		}
-		if b.Size >= p.least {
+		size := l.Size(int(i))
+		y, ok := p.place(i)
+		if !ok || y+size <= p.w.low || y >= p.w.high || size == 0 {
+			return true
+		}
+		if size >= p.least {
 			if fits = len(p.blocks.x0) < p.w.max; fits {
-				p.blocks.add(x0, x1, float64(y), float64(b.Size), i, 1, i, 255)
+				p.blocks.add(x0, x1, float64(y), float64(size), i, 1, i, 255)
 			}
 			return fits
 		}
 		row := int((max(y, p.w.low) - p.w.low) / p.least)
 		if row < p.rows {
 			from, to := &p.cells[row*(len(p.list)+1)+x0], &p.cells[row*(len(p.list)+1)+x1]
-			from.bytes, from.count, from.like = from.bytes+float64(b.Size), from.count+1, i+1
-			to.bytes, to.count = to.bytes-float64(b.Size), to.count-1
+			from.bytes, from.count, from.like = from.bytes+float64(size), from.count+1, i+1
+			to.bytes, to.count = to.bytes-float64(size), to.count-1
 		}
 		return true
 	})
@@ -215,13 +219,12 @@ func (p *addressPainter) addSegments(c *container) {
 // eachActive calls visit for the blocks that are active after some event from first to last, in the order of their
 // allocations, until it returns false.
 func (r *Recording) eachActive(first, last int, visit func(i uint32) bool) {
-	for _, i := range r.ends.active(r.blocks, first, nil) {
+	for _, i := range r.ends.active(r.lives, first, nil) {
 		if !visit(i) {
 			return
 		}
 	}
-	next := sort.Search(len(r.blocks), func(i int) bool { return int(r.blocks[i].Start) > first })
-	for ; next < len(r.blocks) && int(r.blocks[next].Start) <= last; next++ {
+	for next := r.lives.Since(first); next < r.lives.Len() && r.lives.Start(next) <= last; next++ {
 		if !visit(uint32(next)) {
 			return
 		}

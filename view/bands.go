@@ -100,7 +100,7 @@ func (r *Recording) stack(active []uint32, w *window, least int64, bands []band)
 		run = band{}
 	}
 	for _, i := range active {
-		size := r.blocks[i].Size
+		size := r.lives.Size(int(i))
 		bottom := y
 		y += size
 		if y <= w.low || size == 0 {

@@ -43,17 +43,24 @@ func BenchmarkFirstPicture(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				begun := time.Now()
-				s, err := snapshot.ReadFile(path)
+				f, err := os.Open(path)
 				if err != nil {
 					b.Fatal(err)
 				}
-				read := time.Now()
-				server := New(Options{})
-				if err := server.Open("generated", path).Set(s); err != nil {
+				s, err := snapshot.ReadCompact(f, snapshot.Limits{})
+				if err != nil {
 					b.Fatal(err)
 				}
+				f.Close()
+				read := time.Now()
+				server := New(Options{})
+				all, err := newRecordings(s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r := all[0]
+				infoOf(r)
 				set := time.Now()
-				r, _, _ := server.find("0.0")
 				w := window{from: -1, to: float64(events), width: 1600, height: 800, max: maxRects}
 				r.bandsPicture(&w).encode()
 				drawn := time.Now()
@@ -62,11 +69,16 @@ func BenchmarkFirstPicture(b *testing.B) {
 				b.ReportMetric(read.Sub(begun).Seconds(), "s/read")
 				b.ReportMetric(set.Sub(read).Seconds(), "s/prepare")
 				b.ReportMetric(drawn.Sub(set).Seconds(), "s/memory")
-				b.ReportMetric(time.Since(drawn).Seconds(), "s/addresses")
+				addresses := time.Now()
+				b.ReportMetric(addresses.Sub(drawn).Seconds(), "s/addresses")
 				var m runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&m)
 				b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "MiB/live")
+				b.ReportMetric(float64(m.HeapSys)/(1<<20), "MiB/sys")
+				settling := time.Now()
+				r.settle()
+				b.ReportMetric(time.Since(settling).Seconds(), "s/settle")
 				runtime.KeepAlive(server)
 			}
 		})

@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"math"
+
+	"github.com/ashlar-go/ashlar/holders"
 )
 
 // Limits of a picture.
@@ -71,9 +73,9 @@ func (r *Recording) timeColumns(w *window) []column {
 
 // column returns the column of the states after the events first to limit-1.
 func (r *Recording) column(first, limit int) column {
-	x := r.extreme(first, limit)
+	x := r.h.Extremes(first, limit)
 	reserved, _ := reservedIn(r.levels, first, limit-1)
-	return column{first: first, event: int(x.at), high: x.high, low: x.low, reserved: reserved}
+	return column{first: first, event: int(x.At), high: x.High, low: x.Low, reserved: reserved}
 }
 
 // addColumns adds the arrays of columns to a container, and returns the peaks in the header.
@@ -126,13 +128,6 @@ func (t *rects) add(x0, x1 int, y, h float64, block, count, like uint32, fill ui
 
 // addRects adds the arrays of rectangles to a container.
 func (r *Recording) addRects(c *container, t *rects, withFill bool) {
-	n := len(t.like)
-	category, stream, line, start := make([]uint8, n), make([]uint16, n), make([]uint32, n), make([]uint32, n)
-	for i, like := range t.like {
-		b := &r.blocks[like]
-		category[i], stream[i] = uint8(b.Category), uint16(min(b.Stream, math.MaxUint16))
-		line[i], start[i] = r.line(b), uint32(b.Start)
-	}
 	for _, a := range []struct {
 		name  string
 		array any
@@ -143,16 +138,31 @@ func (r *Recording) addRects(c *container, t *rects, withFill bool) {
 		{"h", t.h},
 		{"block", t.block},
 		{"count", t.count},
-		{"category", category},
-		{"stream", stream},
-		{"line", line},
-		{"start", start},
 	} {
 		c.add(a.name, a.array)
 	}
+	r.addBlocks(c, t.like)
 	if withFill {
 		c.add("fill", t.fill)
 	}
+}
+
+// addBlocks adds the arrays of the properties of blocks to a container. It returns the blocks.
+func (r *Recording) addBlocks(c *container, list []uint32) []holders.Block {
+	n := len(list)
+	blocks := make([]holders.Block, n)
+	category, stream, line, start := make([]uint8, n), make([]uint16, n), make([]uint32, n), make([]uint32, n)
+	for i, k := range list {
+		b := r.h.Block(int(k))
+		blocks[i] = b
+		category[i], stream[i] = uint8(b.Category), uint16(min(b.Stream, math.MaxUint16))
+		line[i], start[i] = r.line(&b), uint32(b.Start)
+	}
+	c.add("category", category)
+	c.add("stream", stream)
+	c.add("line", line)
+	c.add("start", start)
+	return blocks
 }
 
 // check returns an error for a window that no picture can have.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/holders"
 )
@@ -65,6 +66,10 @@ func diff(a, b *Recording, q url.Values) (*diffText, error) {
 	keys, err := keysOf(q.Get("by"))
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(keys, holders.ByCategory) {
+		a.settle()
+		b.settle()
 	}
 	before, err := momentOf(a, q, "ea")
 	if err != nil {

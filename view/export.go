@@ -107,6 +107,11 @@ func writeFile(create func(name string) (io.WriteCloser, error), name string, fi
 // exporter collects the answers for a page, with as many levels of zoom as there is room for.
 func (s *Server) exporter(o ExportOptions, usual int64) (*exporter, error) {
 	limit := cmp.Or(o.MaxBytes, usual)
+	for _, x := range s.sources {
+		if len(x.recordings) > 0 {
+			x.settle(x.recordings)
+		}
+	}
 	for levels := exportLevels; levels > 0; levels-- {
 		x := &exporter{s: s, levels: levels, limit: limit, responses: map[string]string{}}
 		err := x.collect(o.Specs)
@@ -249,7 +254,8 @@ func (x *exporter) recording(i *info, r *Recording, specs []string) error {
 func (r *Recording) largest(limit int) *blockList {
 	list := r.listOf(r.allBlocks(nil), limit)
 	for _, b := range list.Blocks {
-		b.Stack = r.stackText(&r.blocks[b.ID])
+		block := r.h.Block(b.ID)
+		b.Stack = r.stackText(&block)
 	}
 	return list
 }

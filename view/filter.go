@@ -16,25 +16,29 @@ import (
 func (r *Recording) filter(q url.Values) (match func(i uint32) bool, err error) {
 	var all []func(i uint32) bool
 	if name := q.Get("category"); name != "" {
-		all = append(all, func(i uint32) bool { return r.blocks[i].Category.String() == name })
+		r.settle()
+		all = append(all, func(i uint32) bool { return r.h.Category(int(i)).String() == name })
 	}
 	if name := q.Get("stream"); name != "" {
 		n := slices.IndexFunc(r.h.Streams, func(handle uint64) bool { return streamText(handle) == name })
-		all = append(all, func(i uint32) bool { return int(r.blocks[i].Stream) == n })
+		all = append(all, func(i uint32) bool { return int(r.lives.At(int(i)).Stream) == n })
 	}
 	if text := q.Get("line"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || int(n) >= len(r.lines) {
 			return nil, fmt.Errorf("line %q: want 0 to %d", text, len(r.lines)-1)
 		}
-		all = append(all, func(i uint32) bool { return r.line(&r.blocks[i]) == uint32(n) })
+		all = append(all, func(i uint32) bool {
+			b := r.h.Block(int(i))
+			return r.line(&b) == uint32(n)
+		})
 	}
 	if text := q.Get("min_size"); text != "" {
 		n, err := bytesize.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("min_size: %w", err)
 		}
-		all = append(all, func(i uint32) bool { return r.blocks[i].Size >= n })
+		all = append(all, func(i uint32) bool { return r.lives.Size(int(i)) >= n })
 	}
 	if text := q.Get("q"); text != "" {
 		all = append(all, r.search(text))
@@ -58,20 +62,20 @@ func (r *Recording) search(text string) (match func(i uint32) bool) {
 	text = strings.TrimSpace(text)
 	if rest, ok := strings.CutPrefix(text, ">"); ok {
 		if n, err := bytesize.Parse(strings.TrimSpace(rest)); err == nil {
-			return func(i uint32) bool { return r.blocks[i].Size > n }
+			return func(i uint32) bool { return r.lives.Size(int(i)) > n }
 		}
 	}
 	if rest, ok := strings.CutPrefix(text, "<"); ok {
 		if n, err := bytesize.Parse(strings.TrimSpace(rest)); err == nil {
-			return func(i uint32) bool { return r.blocks[i].Size < n }
+			return func(i uint32) bool { return r.lives.Size(int(i)) < n }
 		}
 	}
 	if digits, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
 		if n, err := strconv.ParseUint(digits, 16, 64); err == nil {
 			p := driver.Pointer(n)
 			return func(i uint32) bool {
-				b := &r.blocks[i]
-				return b.Ptr == p || b.Ptr < p && p < b.Ptr+driver.Pointer(b.Size)
+				ptr := r.lives.Ptr(int(i))
+				return ptr == p || ptr < p && p < ptr+driver.Pointer(r.lives.Size(int(i)))
 			}
 		}
 	}
@@ -79,6 +83,7 @@ func (r *Recording) search(text string) (match func(i uint32) bool) {
 	if n, err := bytesize.Parse(text); err == nil {
 		size = n
 	}
+	r.settle()
 	return r.searchText(strings.ToLower(text), size)
 }
 
@@ -100,7 +105,7 @@ func (r *Recording) searchText(text string, size int64) func(i uint32) bool {
 		tags[i] = tag != "" && strings.Contains(strings.ToLower(tag), text)
 	}
 	return func(i uint32) bool {
-		b := &r.blocks[i]
+		b := r.h.Block(int(i))
 		return b.Size == size || int(b.Stack) < len(stacks) && stacks[b.Stack] || int(b.Tag) < len(tags) && tags[b.Tag] ||
 			strings.Contains(b.Category.String(), text)
 	}

@@ -1,9 +1,8 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/replay"
@@ -30,6 +29,7 @@ type info struct {
 	Done       float64 `json:"done"`
 	Error      string  `json:"error"`
 	Generation int     `json:"generation"`
+	Settling   bool    `json:"settling"` // categories and steps are not known yet
 
 	Events        int              `json:"events"`
 	Blocks        int              `json:"blocks"`
@@ -92,10 +92,10 @@ type annotationText struct {
 func infoOf(r *Recording) *info {
 	t := r.h.Trace
 	x := &info{
-		Device: t.Device, Events: r.events(), Blocks: len(r.blocks), DurationUS: float64(r.duration()),
+		Device: t.Device, Events: r.events(), Blocks: r.lives.Len(), DurationUS: float64(r.duration()),
 		Stacks: r.snapshot.Stacks.Len() > 0, Large: r.events() > whatIfEvents,
 		ReservedKnown: len(r.segments) > 0, OOMs: r.failures(maxFailures), Steps: r.stepsText(), Notes: []string{},
-		Annotations: r.annotations(),
+		Annotations: r.annotations(), Settling: !r.settled.Load(),
 	}
 	for c := range holders.Workspace + 1 {
 		x.Categories = append(x.Categories, c.String())
@@ -106,8 +106,8 @@ func infoOf(r *Recording) *info {
 	for _, id := range r.h.Pools {
 		x.Pools = append(x.Pools, poolText(id))
 	}
-	if len(t.Events) > 0 {
-		x.StartTimeUS = t.Events[0].TimeUS
+	if t.Len() > 0 {
+		x.StartTimeUS = t.TimeUS(0)
 	}
 	x.Times = x.DurationUS > 0
 	event, bytes := r.peak()
@@ -145,13 +145,7 @@ func (x *info) describeWork(r *Recording) {
 	if !x.Stacks {
 		x.Notes = append(x.Notes, "The recording has no stacks: record with stacks=\"python\" or \"all\" to see lines.")
 	}
-	before := 0
-	for i := range r.blocks {
-		if !r.blocks[i].Recorded {
-			before++
-		}
-	}
-	if before > 0 && x.Events > 0 {
+	if before := r.lives.Unrecorded(); before > 0 && x.Events > 0 {
 		x.Notes = append(x.Notes, fmt.Sprintf("The allocations of %d blocks are not in the recording: "+
 			"it began late, or lost its beginning.", before))
 	}
@@ -159,7 +153,7 @@ func (x *info) describeWork(r *Recording) {
 
 // work returns the requests of the recording, for replays.
 func (r *Recording) work() (*replay.Work, error) {
-	works, err := replay.Works(r.snapshot)
+	works, err := replay.Works(r.snapshot.Expanded())
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +166,12 @@ func (r *Recording) work() (*replay.Work, error) {
 }
 
 func (r *Recording) stepsText() stepsText {
+	t := stepsText{List: []stepText{}}
+	if !r.settled.Load() {
+		return t
+	}
 	steps := r.foundSteps()
-	t := stepsText{Source: steps.Source, Inferred: steps.Inferred, List: []stepText{}}
+	t.Source, t.Inferred = steps.Source, steps.Inferred
 	for _, s := range steps.List[:min(len(steps.List), maxSteps)] {
 		t.List = append(t.List, stepText{s.Number, s.First, s.Last, s.Partial})
 	}
@@ -184,19 +182,18 @@ func (r *Recording) stepsText() stepsText {
 func (r *Recording) annotations() []annotationText {
 	list := []annotationText{}
 	open := map[string][]int{} // indices of sections that have not ended, by name
-	times := r.h.Trace.Events
+	events := r.events()
 	after := func(us int64) int { // the number of events before a time
-		n, _ := slices.BinarySearchFunc(times, us, func(e trace.Event, us int64) int { return cmp.Compare(e.TimeUS, us) })
-		return n
+		return sort.Search(events, func(i int) bool { return r.h.Trace.TimeUS(i) >= us })
 	}
 	for _, a := range r.snapshot.Annotations {
-		if a.Device != r.h.Trace.Device || len(times) == 0 {
+		if a.Device != r.h.Trace.Device || events == 0 {
 			continue
 		}
 		n := after(a.TimeUS)
 		if a.Stage == trace.StageStart && len(list) < maxAnnotations {
 			open[a.Name] = append(open[a.Name], len(list))
-			list = append(list, annotationText{a.Name, n, len(times) - 1})
+			list = append(list, annotationText{a.Name, n, events - 1})
 		} else if ends := open[a.Name]; a.Stage != trace.StageStart && len(ends) > 0 {
 			list[ends[len(ends)-1]].Last = max(n-1, list[ends[len(ends)-1]].First)
 			open[a.Name] = ends[:len(ends)-1]

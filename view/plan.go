@@ -32,10 +32,10 @@ func (r *Recording) pack() {
 	defer close(r.plan.ready)
 	var buffers []pack.Buffer
 	var blocks []uint32
-	for i := range r.blocks {
-		b := &r.blocks[i]
-		if b.Size > 0 && b.Start < b.End {
-			buffers = append(buffers, pack.Buffer{Lower: int64(b.Start), Upper: int64(b.End), Size: b.Size})
+	for i := range r.lives.Len() {
+		start, end, size := r.lives.Start(i), r.lives.End(i), r.lives.Size(i)
+		if size > 0 && start < end {
+			buffers = append(buffers, pack.Buffer{Lower: int64(start), Upper: int64(end), Size: size})
 			blocks = append(blocks, uint32(i))
 		}
 	}

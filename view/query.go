@@ -33,7 +33,7 @@ func (r *Recording) pickBand(event int, y int64, match func(uint32) bool) *pickT
 	set := activeSet{r: r, match: match}
 	set.advance(event)
 	for _, i := range set.list {
-		if y -= r.blocks[i].Size; y < 0 {
+		if y -= r.lives.Size(int(i)); y < 0 {
 			return &pickText{Block: r.textOf(i, true)}
 		}
 	}
@@ -54,8 +54,8 @@ func (r *Recording) pickAddress(event int, y int64) *pickText {
 	}
 	t := &holeText{Pins: []*blockText{}}
 	var inside []uint32
-	for _, i := range r.ends.active(r.blocks, event, nil) {
-		b := &r.blocks[i]
+	for _, i := range r.ends.active(r.lives, event, nil) {
+		b := r.lives.At(int(i))
 		limit := b.Ptr + driver.Pointer(b.Size)
 		if b.Ptr <= p && p < limit {
 			return &pickText{Block: r.textOf(i, true)}
@@ -86,7 +86,9 @@ func (r *Recording) pickAddress(event int, y int64) *pickText {
 
 // sortBySize sorts blocks, the largest first.
 func (r *Recording) sortBySize(list []uint32) {
-	slices.SortStableFunc(list, func(a, b uint32) int { return cmp.Compare(r.blocks[b].Size, r.blocks[a].Size) })
+	slices.SortStableFunc(list, func(a, b uint32) int {
+		return cmp.Compare(r.lives.Size(int(b)), r.lives.Size(int(a)))
+	})
 }
 
 // A blockList is a list of blocks as JSON.
@@ -100,7 +102,7 @@ type blockList struct {
 func (r *Recording) listOf(list []uint32, limit int) *blockList {
 	out := &blockList{Blocks: []*blockText{}, Total: len(list)}
 	for _, i := range list {
-		out.Bytes += r.blocks[i].Size
+		out.Bytes += r.lives.Size(int(i))
 	}
 	r.sortBySize(list)
 	for _, i := range list[:min(len(list), limit)] {
@@ -116,19 +118,19 @@ func (r *Recording) within(event int, addresses bool, low, high int64, match fun
 	spans, _ := r.addressAxis()
 	sum := int64(0)
 	return filtered(set.list, func(i uint32) bool {
-		b := &r.blocks[i]
+		size := r.lives.Size(int(i))
 		y, ok := sum, true
-		sum += b.Size
+		sum += size
 		if addresses {
-			y, ok = yOf(spans, b.Ptr)
+			y, ok = yOf(spans, r.lives.Ptr(int(i)))
 		}
-		return ok && y < high && y+b.Size > low
+		return ok && y < high && y+size > low
 	})
 }
 
 // allBlocks returns all blocks that match.
 func (r *Recording) allBlocks(match func(uint32) bool) (list []uint32) {
-	for i := range r.blocks {
+	for i := range r.lives.Len() {
 		if match == nil || match(uint32(i)) {
 			list = append(list, uint32(i))
 		}
@@ -161,16 +163,13 @@ type restText struct {
 
 // viewAt returns the matching blocks at a moment.
 func (r *Recording) viewAt(event int, match func(uint32) bool) *holders.View {
-	v := r.h.At(holders.Moment{Event: event, Bytes: r.h.ActiveBytes(event)})
-	if match == nil {
-		return v
-	}
+	v := r.h.NewView(holders.Moment{Event: event, Bytes: r.h.ActiveBytes(event)})
 	set := activeSet{r: r, match: match}
 	set.advance(event)
-	v.Blocks, v.Bytes = v.Blocks[:0], 0
 	for _, i := range set.list {
-		v.Blocks = append(v.Blocks, &r.blocks[i])
-		v.Bytes += r.blocks[i].Size
+		b := r.h.Block(int(i))
+		v.Blocks = append(v.Blocks, b)
+		v.Bytes += b.Size
 	}
 	return v
 }
@@ -215,7 +214,8 @@ func (r *Recording) flameAt(event int, match func(uint32) bool) *flameText {
 	v := r.viewAt(event, match)
 	root := &flameText{}
 	paths := map[uint32][]string{}
-	for _, b := range v.Blocks {
+	for i := range v.Blocks {
+		b := &v.Blocks[i]
 		path, known := paths[uint32(b.Stack)]
 		if !known {
 			for _, f := range r.h.Frames.Shown(b.Stack) {
@@ -282,8 +282,8 @@ func (r *Recording) linesOf(list []uint32, limit int) []*lineText {
 	index := map[uint32]*lineText{}
 	lines := []*lineText{}
 	for _, i := range list {
-		b := &r.blocks[i]
-		n := r.line(b)
+		b := r.h.Block(int(i))
+		n := r.line(&b)
 		x := index[n]
 		if x == nil {
 			x = &lineText{Line: n, Label: r.lines[n]}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/mem"
@@ -16,11 +17,10 @@ import (
 type Recording struct {
 	snapshot *snapshot.Snapshot
 	h        *holders.History
-	blocks   []holders.Block // of h
-	segments []segment       // by address, then by time
-	levels   []level         // of the reserved memory
+	lives    *trace.Lifetimes // of the blocks of h
+	segments []segment        // by address, then by time
+	levels   []level          // of the reserved memory
 	ends     endTree
-	extremes []extreme
 	clock    []int64  // the latest time up to each event that begins a group
 	lines    []string // labels of lines; 0 is that of a block without a stack
 	lineOf   []uint32 // line of each stack
@@ -29,44 +29,51 @@ type Recording struct {
 	spans     []span // see addressAxis
 	stepsOnce sync.Once
 	steps     holders.Steps
+	settled   atomic.Bool // steps and the categories of blocks are known
 	plan      planning
 }
 
 // newRecordings returns the recordings of all devices of a snapshot.
 func newRecordings(s *snapshot.Snapshot) (all []*Recording, err error) {
-	histories, err := holders.All(s)
+	histories, err := holders.AllUncategorized(s)
 	if err != nil {
 		return nil, fmt.Errorf("view: %w", err)
 	}
 	for _, h := range histories {
-		r := &Recording{snapshot: s, h: h, blocks: h.Blocks}
-		var steps sync.WaitGroup
-		steps.Go(func() { r.foundSteps() })
+		r := &Recording{snapshot: s, h: h, lives: h.Lifetimes}
+		var rest sync.WaitGroup
+		rest.Go(func() {
+			r.ends = endTreeOf(r.lives)
+			r.setClock()
+			r.setLines()
+		})
 		r.segments = segmentsOf(h)
 		r.levels = levelsOf(r.segments)
-		r.ends = endTreeOf(h.Blocks)
-		r.extremes = extremesOf(h)
-		r.setClock()
-		r.setLines()
 		r.addressAxis()
-		steps.Wait()
+		rest.Wait()
 		all = append(all, r)
 	}
 	return all, nil
 }
 
 // events returns the number of events.
-func (r *Recording) events() int { return len(r.h.Trace.Events) }
+func (r *Recording) events() int { return r.h.Trace.Len() }
 
 // setClock computes the times at which groups of events begin. Times may run back between threads; the clock does not.
 func (r *Recording) setClock() {
 	latest := int64(0)
-	for i := range r.h.Trace.Events {
-		latest = max(latest, r.timeOf(i))
-		if i%group == 0 {
-			r.clock = append(r.clock, latest)
+	start := int64(0)
+	r.h.Trace.EachTime(func(first int, us []uint64) {
+		if first == 0 {
+			start = int64(us[0])
 		}
-	}
+		for i, x := range us {
+			latest = max(latest, int64(x)-start)
+			if (first+i)%group == 0 {
+				r.clock = append(r.clock, latest)
+			}
+		}
+	})
 }
 
 // timeOf returns the time of an event.
@@ -74,8 +81,7 @@ func (r *Recording) timeOf(event int) int64 {
 	if event < 0 || r.events() == 0 {
 		return 0
 	}
-	e := r.h.Trace.Events
-	return e[min(event, len(e)-1)].TimeUS - e[0].TimeUS
+	return r.h.Trace.TimeUS(min(event, r.events()-1)) - r.h.Trace.TimeUS(0)
 }
 
 // duration returns the time of the last event.
@@ -150,6 +156,15 @@ func (r *Recording) addressAxis() (spans []span, length int64) {
 	return r.spans, length
 }
 
+// settle finds the steps and the categories of the recording, which takes longer than the first picture of it may.
+func (r *Recording) settle() {
+	var steps sync.WaitGroup
+	steps.Go(func() { r.foundSteps() })
+	r.h.Categorize()
+	steps.Wait()
+	r.settled.Store(true)
+}
+
 // foundSteps returns the steps of the recording.
 func (r *Recording) foundSteps() *holders.Steps {
 	r.stepsOnce.Do(func() { r.steps = r.h.Steps() })
@@ -159,9 +174,9 @@ func (r *Recording) foundSteps() *holders.Steps {
 // peak returns the first event with the most requested memory, and that memory.
 func (r *Recording) peak() (event int, bytes int64) {
 	event, bytes = -1, r.h.ActiveBytes(-1)
-	for _, x := range r.extremes {
-		if x.high > bytes {
-			event, bytes = int(x.at), x.high
+	if n := r.events(); n > 0 {
+		if x := r.h.Extremes(0, n); x.High > bytes {
+			event, bytes = int(x.At), x.High
 		}
 	}
 	return event, bytes
@@ -179,16 +194,12 @@ type failure struct {
 // failures returns the failed requests, at most limit of them.
 func (r *Recording) failures(limit int) []failure {
 	list := []failure{}
-	for i := range r.h.Trace.Events {
-		e := &r.h.Trace.Events[i]
-		if e.Action != mem.ActionOOM {
-			continue
-		}
-		if len(list) == limit {
-			break
-		}
+	failed := r.h.Trace.Find(mem.ActionOOM)
+	for _, i := range failed[:min(len(failed), limit)] {
+		e := r.h.Trace.At(int(i))
 		list = append(list, failure{
-			Event: i, Size: e.Size, Free: int64(e.Ptr), Line: r.h.Frames.Line(e.Stack), Time: float64(r.timeOf(i)),
+			Event: int(i), Size: e.Size, Free: int64(e.Ptr), Line: r.h.Frames.Line(e.Stack),
+			Time: float64(r.timeOf(int(i))),
 		})
 	}
 	return list

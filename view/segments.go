@@ -85,11 +85,14 @@ func spansOf(r *Recording) []span {
 	}
 	known := spansFrom(ranges)
 	more := false
-	for i := range r.blocks {
-		b := &r.blocks[i]
-		if _, ok := yOf(known, b.Ptr); !ok && b.Size > 0 {
+	for i := range r.lives.Len() {
+		ptr := r.lives.Ptr(i)
+		if _, ok := yOf(known, ptr); ok {
+			continue
+		}
+		if size := r.lives.Size(i); size > 0 {
 			more = true
-			ranges = append(ranges, addressRange{b.Ptr, b.Ptr + driver.Pointer(b.Size)})
+			ranges = append(ranges, addressRange{ptr, ptr + driver.Pointer(size)})
 		}
 	}
 	if !more {

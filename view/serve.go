@@ -8,8 +8,11 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/ashlar-go/ashlar/holders"
 )
 
 // routes returns the handler of the URLs below the token.
@@ -236,8 +239,8 @@ func answerPick(r *Recording, q url.Values) (any, error) {
 
 func answerBlock(r *Recording, q url.Values) (any, error) {
 	n, err := number(q, "id", -1)
-	if err != nil || n < 0 || n >= int64(len(r.blocks)) {
-		return nil, fmt.Errorf("id %q: want 0 to %d", q.Get("id"), len(r.blocks)-1)
+	if err != nil || n < 0 || n >= int64(r.lives.Len()) {
+		return nil, fmt.Errorf("id %q: want 0 to %d", q.Get("id"), r.lives.Len()-1)
 	}
 	return r.textOf(uint32(n), true), nil
 }
@@ -295,6 +298,9 @@ func answerHolders(r *Recording, q url.Values) (any, error) {
 	keys, err := keysOf(q.Get("by"))
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(keys, holders.ByCategory) {
+		r.settle()
 	}
 	match, err := r.filter(q)
 	if err != nil {

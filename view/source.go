@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -57,6 +58,30 @@ func (x *Source) Set(s *snapshot.Snapshot) error {
 		x.Fail(err)
 		return err
 	}
+	if slices.ContainsFunc(recordings, func(r *Recording) bool { return r.events() > settleEvents }) {
+		defer func() { go x.settle(recordings) }()
+	} else {
+		for _, r := range recordings {
+			r.settle()
+		}
+	}
+	x.publish(recordings, nil)
+	return nil
+}
+
+// settleEvents is the number of events up to which a recording is shown only with its steps and categories.
+const settleEvents = 50_000
+
+// settle finds the steps and categories of recordings that are shown, and then shows them again.
+func (x *Source) settle(recordings []*Recording) {
+	for _, r := range recordings {
+		r.settle()
+	}
+	x.publish(recordings, recordings)
+}
+
+// publish shows recordings: if others are given, only in their place.
+func (x *Source) publish(recordings, others []*Recording) {
 	infos := make([]*info, len(recordings))
 	for i, r := range recordings {
 		infos[i] = infoOf(r)
@@ -67,13 +92,15 @@ func (x *Source) Set(s *snapshot.Snapshot) error {
 		}
 	}
 	x.server.update(func() {
+		if others != nil && !slices.Equal(x.recordings, others) {
+			return // a later snapshot has replaced them
+		}
 		x.generation++
 		for _, i := range infos {
 			i.Generation = x.generation
 		}
 		x.state, x.done, x.failed, x.recordings, x.infos = stateReady, 1, "", recordings, infos
 	})
-	return nil
 }
 
 // A broadcast tells waiting requests that something changed.

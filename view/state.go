@@ -48,8 +48,8 @@ func (r *Recording) segmentsAt(event int) []segment {
 
 // blocksByAddress returns the active blocks at a moment, by address.
 func (r *Recording) blocksByAddress(event int) []uint32 {
-	list := r.ends.active(r.blocks, event, nil)
-	slices.SortFunc(list, func(a, b uint32) int { return cmp.Compare(r.blocks[a].Ptr, r.blocks[b].Ptr) })
+	list := r.ends.active(r.lives, event, nil)
+	slices.SortFunc(list, func(a, b uint32) int { return cmp.Compare(r.lives.Ptr(int(a)), r.lives.Ptr(int(b))) })
 	return list
 }
 
@@ -77,7 +77,7 @@ func (r *Recording) addState(c *container, segments []segment, blocks []uint32) 
 		address[i], size[i] = uint64(g.Ptr), float64(g.Size)
 		stream[i], pool[i], expandable[i] = r.streamNumber(g.Stream), r.poolNumber(g.Pool), uint8(truth(g.Expandable))
 		k, _ := slices.BinarySearchFunc(blocks, g.Ptr, func(b uint32, p driver.Pointer) int {
-			return cmp.Compare(r.blocks[b].Ptr, p)
+			return cmp.Compare(r.lives.Ptr(int(b)), p)
 		})
 		first[i] = uint32(k)
 	}
@@ -90,24 +90,16 @@ func (r *Recording) addState(c *container, segments []segment, blocks []uint32) 
 }
 
 // addStateBlocks adds the arrays of blocks.
-func (r *Recording) addStateBlocks(c *container, event int, blocks []uint32) {
-	n := len(blocks)
-	address, size := make([]uint64, n), make([]float64, n)
-	category, pending, stream := make([]uint8, n), make([]uint8, n), make([]uint16, n)
-	line, start, end := make([]uint32, n), make([]uint32, n), make([]uint32, n)
-	for i, k := range blocks {
-		b := &r.blocks[k]
+func (r *Recording) addStateBlocks(c *container, event int, list []uint32) {
+	n := len(list)
+	address, size, end, pending := make([]uint64, n), make([]float64, n), make([]uint32, n), make([]uint8, n)
+	for i, b := range r.addBlocks(c, list) {
 		address[i], size[i] = uint64(b.Ptr), float64(b.Size)
-		category[i], stream[i], line[i] = uint8(b.Category), uint16(min(b.Stream, math.MaxUint16)), r.line(b)
-		start[i], end[i], pending[i] = uint32(b.Start), uint32(b.End), uint8(truth(int(b.Freed) <= event))
+		end[i], pending[i] = uint32(b.End), uint8(truth(int(b.Freed) <= event))
 	}
 	c.add("address", address)
 	c.add("size", size)
-	c.add("block", blocks)
-	c.add("category", category)
-	c.add("stream", stream)
-	c.add("line", line)
-	c.add("start", start)
+	c.add("block", list)
 	c.add("end", end)
 	c.add("pending", pending)
 }
@@ -174,7 +166,8 @@ type frameText struct {
 
 // textOf returns a block as JSON, with its stack and segment if those are wanted.
 func (r *Recording) textOf(i uint32, stack bool) *blockText {
-	b := &r.blocks[i]
+	block := r.h.Block(int(i))
+	b := &block
 	t := &blockText{
 		ID: int(i), Address: addressText(b.Ptr), Size: b.Size, Start: int(b.Start), Freed: int(b.Freed), End: int(b.End),
 		Recorded: b.Recorded, AliveAtEnd: int(b.End) == r.events(), Stream: r.h.Label(holders.ByStream, b),

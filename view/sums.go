@@ -1,78 +1,21 @@
 package view
 
-import (
-	"math"
-	"sort"
+import "github.com/ashlar-go/ashlar/trace"
 
-	"github.com/ashlar-go/ashlar/holders"
-)
-
-// group is the number of events whose extremes are kept, and of blocks in a leaf of an endTree.
+// group is the number of events of which the latest time is kept, and leaf that of blocks in a leaf of an endTree.
 const (
 	group = 128
 	leaf  = 64
 )
 
-// An extreme has the extremes of the active bytes in a group of events.
-type extreme struct {
-	high, low int64
-	at        int32 // the first event with the high
-}
-
-// extremesOf returns the extremes of all groups. The first group begins with event 0.
-func extremesOf(h *holders.History) []extreme {
-	n := len(h.Trace.Events)
-	all := make([]extreme, 0, (n+group-1)/group)
-	for first := 0; first < n; first += group {
-		all = append(all, extremeIn(h, first, min(first+group, n)))
-	}
-	return all
-}
-
-// extremeIn returns the extremes after the events first to limit-1, of which there is at least one.
-func extremeIn(h *holders.History, first, limit int) extreme {
-	x := extreme{high: math.MinInt64, low: math.MaxInt64}
-	for i := first; i < limit; i++ {
-		bytes := h.ActiveBytes(i)
-		if bytes > x.high {
-			x.high, x.at = bytes, int32(i)
-		}
-		x.low = min(x.low, bytes)
-	}
-	return x
-}
-
-// extreme returns the extremes after the events first to limit-1. Beyond some groups it takes whole ones.
-func (r *Recording) extreme(first, limit int) extreme {
-	if first < 0 && limit <= 1 || limit-first <= 2*group {
-		return extremeIn(r.h, first, limit)
-	}
-	x := extremeIn(r.h, first, (max(first, 0)/group+1)*group)
-	for n := max(first, 0)/group + 1; (n+1)*group <= limit; n++ {
-		x = x.join(r.extremes[n])
-	}
-	if rest := limit / group * group; rest < limit {
-		x = x.join(extremeIn(r.h, rest, limit))
-	}
-	return x
-}
-
-func (x extreme) join(later extreme) extreme {
-	if later.high > x.high {
-		x.high, x.at = later.high, later.at
-	}
-	x.low = min(x.low, later.low)
-	return x
-}
-
 // An endTree finds the blocks that are active at a moment. A node has the last End of the blocks below it: of leaf
 // blocks at the lowest level, and of two nodes above.
 type endTree [][]int32
 
-func endTreeOf(blocks []holders.Block) endTree {
-	lowest := make([]int32, (len(blocks)+leaf-1)/leaf)
-	for i := range blocks {
-		lowest[i/leaf] = max(lowest[i/leaf], blocks[i].End)
+func endTreeOf(blocks *trace.Lifetimes) endTree {
+	lowest := make([]int32, (blocks.Len()+leaf-1)/leaf)
+	for i := range blocks.Len() {
+		lowest[i/leaf] = max(lowest[i/leaf], int32(blocks.End(i)))
 	}
 	t := endTree{lowest}
 	for below := lowest; len(below) > 1; {
@@ -86,8 +29,8 @@ func endTreeOf(blocks []holders.Block) endTree {
 }
 
 // active appends the indices of the blocks that are active after an event, in the order of their allocations.
-func (t endTree) active(blocks []holders.Block, event int, list []uint32) []uint32 {
-	limit := sort.Search(len(blocks), func(i int) bool { return int(blocks[i].Start) > event })
+func (t endTree) active(blocks *trace.Lifetimes, event int, list []uint32) []uint32 {
+	limit := blocks.Since(event)
 	var visit func(depth, node int)
 	visit = func(depth, node int) {
 		if node<<depth*leaf >= limit || int(t[depth][node]) <= event {
@@ -101,12 +44,12 @@ func (t endTree) active(blocks []holders.Block, event int, list []uint32) []uint
 			return
 		}
 		for i := node * leaf; i < min((node+1)*leaf, limit); i++ {
-			if int(blocks[i].End) > event {
+			if blocks.End(i) > event {
 				list = append(list, uint32(i))
 			}
 		}
 	}
-	if len(blocks) > 0 {
+	if blocks.Len() > 0 {
 		visit(len(t)-1, 0)
 	}
 	return list
@@ -123,19 +66,19 @@ type activeSet struct {
 
 // advance moves to the moment after an event, which is not before that of the last call.
 func (a *activeSet) advance(event int) {
-	blocks := a.r.blocks
+	blocks := a.r.lives
 	if !a.begun {
 		a.begun = true
 		a.list = a.r.ends.active(blocks, event, nil)
-		a.next = sort.Search(len(blocks), func(i int) bool { return int(blocks[i].Start) > event })
+		a.next = blocks.Since(event)
 		if a.match != nil {
 			a.list = filtered(a.list, a.match)
 		}
 		return
 	}
-	a.list = filtered(a.list, func(i uint32) bool { return int(blocks[i].End) > event })
-	for ; a.next < len(blocks) && int(blocks[a.next].Start) <= event; a.next++ {
-		if int(blocks[a.next].End) > event && (a.match == nil || a.match(uint32(a.next))) {
+	a.list = filtered(a.list, func(i uint32) bool { return blocks.End(int(i)) > event })
+	for ; a.next < blocks.Len() && blocks.Start(a.next) <= event; a.next++ {
+		if blocks.End(a.next) > event && (a.match == nil || a.match(uint32(a.next))) {
 			a.list = append(a.list, uint32(a.next))
 		}
 	}

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/url"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/holders"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -161,15 +164,15 @@ func TestPicturesShowThePeakAtEveryZoom(t *testing.T) {
 
 func TestZoomShowsEachBlockExactly(t *testing.T) {
 	eachTrace(t, func(t *testing.T, r *Recording) {
-		for i := 0; i < len(r.blocks); i += len(r.blocks)/50 + 1 {
-			b := &r.blocks[i]
+		for i := 0; i < r.lives.Len(); i += r.lives.Len()/50 + 1 {
+			b := r.h.Block(i)
 			if b.Size == 0 || b.Start >= b.End {
 				continue
 			}
 			below := int64(0)
 			for k := range i {
-				if r.blocks[k].ActiveAt(int(b.Start)) {
-					below += r.blocks[k].Size
+				if r.lives.ActiveAt(k, int(b.Start)) {
+					below += r.lives.Size(k)
 				}
 			}
 			w := window{
@@ -292,12 +295,12 @@ func TestEndTreeFindsTheActiveBlocks(t *testing.T) {
 	eachTrace(t, func(t *testing.T, r *Recording) {
 		for event := -1; event < r.events(); event += r.events()/40 + 1 {
 			var want []uint32
-			for i := range r.blocks {
-				if r.blocks[i].ActiveAt(event) {
+			for i := range r.lives.Len() {
+				if r.lives.ActiveAt(i, event) {
 					want = append(want, uint32(i))
 				}
 			}
-			if got := r.ends.active(r.blocks, event, nil); fmt.Sprint(got) != fmt.Sprint(want) {
+			if got := r.ends.active(r.lives, event, nil); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("event %d: %v, want %v", event, got, want)
 			}
 		}
@@ -309,9 +312,9 @@ func TestFilteredBandsHaveTheMatchingBlocksOnly(t *testing.T) {
 	match := r.search("conv")
 	peak, _ := r.peak()
 	want := int64(0)
-	for i := range r.blocks {
-		if r.blocks[i].ActiveAt(peak) && match(uint32(i)) {
-			want += r.blocks[i].Size
+	for i := range r.lives.Len() {
+		if r.lives.ActiveAt(i, peak) && match(uint32(i)) {
+			want += r.lives.Size(i)
 		}
 	}
 	w := window{from: float64(peak), to: float64(peak) + 1, width: 1, height: 4096, max: maxRects, match: match}
@@ -381,4 +384,42 @@ func TestContradictoryRecordingsHavePictures(t *testing.T) {
 		r.pickAddress(event, 1<<61)
 		r.holdersAt(event, []holders.Key{holders.ByLine}, 10, nil)
 	}
+}
+
+// A long recording is shown before its steps and categories are known, and then again with them.
+func TestStepsAndCategoriesComeLater(t *testing.T) {
+	f, err := os.Open(generated(t, settleEvents+10_000))
+	testkit.Must(t, err)
+	defer f.Close()
+	snap, err := snapshot.ReadCompact(f, snapshot.Limits{})
+	testkit.Must(t, err)
+	s := New(Options{})
+	x := s.Open("generated", "")
+	recordings, err := newRecordings(snap)
+	testkit.Must(t, err)
+	x.publish(recordings, nil)
+	early := s.overview().Recordings[0]
+	if !early.Settling || early.State != stateReady || len(early.Steps.List) > 0 {
+		t.Errorf("at first: settling %v, %s, %d steps", early.Settling, early.State, len(early.Steps.List))
+	}
+	r := recordings[0]
+	match, err := r.filter(url.Values{"category": {"temporaries"}})
+	testkit.Must(t, err) // this waits for the categories
+	temporaries := len(r.allBlocks(match))
+	x.settle(recordings)
+	late := s.overview().Recordings[0]
+	if late.Settling || late.Generation == early.Generation || !r.settled.Load() {
+		t.Errorf("then: settling %v, generation %d after %d", late.Settling, late.Generation, early.Generation)
+	}
+	all, err := holders.All(snap)
+	testkit.Must(t, err)
+	want := 0
+	for _, b := range all[0].Blocks() {
+		if b.Category == holders.Temporaries {
+			want++
+		}
+	}
+	testkit.Equal(t, "blocks of the category", temporaries, want)
+	x.publish(nil, []*Recording{}) // of a snapshot that another has replaced
+	testkit.Equal(t, "generation", s.overview().Recordings[0].Generation, late.Generation)
 }

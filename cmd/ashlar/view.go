@@ -123,7 +123,7 @@ func readTold(path string, stdin io.Reader, tell func(done float64)) (*snapshot.
 	if info, err := os.Stat(path); err == nil && path != "-" {
 		told.total = info.Size()
 	}
-	trace, err := snapshot.Read(told)
+	trace, err := snapshot.ReadCompact(told, snapshot.Limits{})
 	return trace, withoutPath(err)
 }
 

@@ -104,7 +104,8 @@ func WriteFlameGraph(w io.Writer, views ...*holders.View) error {
 func addFlames(root, base *flame, v *holders.View) {
 	h := v.History()
 	paths := map[trace.StackID][]string{}
-	for _, b := range v.Blocks {
+	for i := range v.Blocks {
+		b := &v.Blocks[i]
 		path, known := paths[b.Stack]
 		if !known {
 			path = flamePath(h, b.Stack)

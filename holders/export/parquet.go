@@ -120,22 +120,22 @@ func (x *parquet) view(v *holders.View) error {
 		"line": h.Labeller(holders.ByLine), "function": h.Labeller(holders.ByFunction),
 		"module": h.Labeller(holders.ByModule), "stack": stacks.of,
 	}
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
+	for i := range h.NumBlocks() {
+		b := h.Block(i)
 		x.byName["device"].number(int64(v.Device()), true)
 		x.byName["address"].number(int64(b.Ptr), true)
 		x.byName["stream"].number(int64(h.Streams[b.Stream]), true)
 		x.byName["bytes"].number(b.Size, true)
 		x.event(h, "alloc", b.Start, b.Recorded)
-		x.event(h, "free", b.Freed, int(b.Freed) < len(h.Trace.Events))
-		x.event(h, "end", b.End, int(b.End) < len(h.Trace.Events))
+		x.event(h, "free", b.Freed, int(b.Freed) < h.Trace.Len())
+		x.event(h, "end", b.End, int(b.End) < h.Trace.Len())
 		active := b.ActiveAt(v.Moment.Event)
 		x.byName["active"].flag(active)
 		x.byName["freed_soon"].flag(active && int(b.End) <= soon)
 		texts := 0
 		for _, c := range x.columns {
 			if label := labels[c.name]; label != nil {
-				c.text(label(b))
+				c.text(label(&b))
 				texts += c.bytes
 			}
 		}
@@ -157,7 +157,7 @@ func (x *parquet) event(h *holders.History, name string, event int32, present bo
 	x.byName[name+"_event"].number(int64(event), present)
 	us := int64(0)
 	if present {
-		us = h.Trace.Events[event].TimeUS
+		us = h.Trace.TimeUS(int(event))
 	}
 	x.byName[name+"_time"].number(us, us != 0)
 }

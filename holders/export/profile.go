@@ -80,10 +80,10 @@ func (p *profile) view(v *holders.View) {
 	usages := map[usageKey]*usage{}
 	var keys []usageKey
 	soon := v.FreedSoon()
-	for i := range h.Blocks {
-		b := &h.Blocks[i]
+	for i := range h.NumBlocks() {
+		b := h.Block(i)
 		k := usageKey{
-			stack: b.Stack, device: v.Device(), stream: h.Streams[b.Stream], pool: h.Pools[b.Pool], tag: h.TagOf(b),
+			stack: b.Stack, device: v.Device(), stream: h.Streams[b.Stream], pool: h.Pools[b.Pool], tag: h.TagOf(&b),
 			category: b.Category, recorded: b.Recorded || b.Stack != 0,
 		}
 		u := usages[k]

@@ -81,17 +81,15 @@ func (p *profile) encode(views []*holders.View) []byte {
 // span returns the earliest and the latest time of all events with a time, in microseconds, or zeros.
 func span(views []*holders.View) (first, last int64) {
 	for _, v := range views {
-		events := v.History().Trace.Events
-		for i := range events {
-			us := events[i].TimeUS
-			if us == 0 {
-				continue
+		v.History().Trace.EachTime(func(_ int, times []uint64) {
+			for _, t := range times {
+				us := int64(t)
+				if us != 0 && (first == 0 || us < first) {
+					first = us
+				}
+				last = max(last, us)
 			}
-			if first == 0 || us < first {
-				first = us
-			}
-			last = max(last, us)
-		}
+		})
 	}
 	return first, last
 }

@@ -43,7 +43,7 @@ func Snapshot(s *snapshot.Snapshot, views ...*holders.View) *snapshot.Snapshot {
 			return seg.Device - device
 		})
 		cut.Segments = slices.Insert(cut.Segments, at, segmentsAt(s, v)...)
-		if t := v.History().Trace; device < len(cut.Traces) && len(t.Events) > events {
+		if t := v.History().Trace.Expanded(); device < len(cut.Traces) && len(t.Events) > events {
 			cut.Traces[device] = cutTrace(t, events)
 			if device < len(cut.TraceExtra) {
 				cut.TraceExtra[device] = cutExtra(cut.TraceExtra[device], events)
@@ -84,7 +84,7 @@ func segmentsAt(s *snapshot.Snapshot, v *holders.View) (all []snapshot.Segment) 
 	for i := range own {
 		final[own[i].Ptr] = &own[i]
 	}
-	last := len(v.History().Trace.Events)
+	last := v.History().Trace.Len()
 	for _, r := range v.History().Segments() {
 		if !r.ActiveAt(v.Moment.Event) {
 			continue
@@ -128,7 +128,7 @@ func end(seg *snapshot.Segment) driver.Pointer { return seg.Ptr + driver.Pointer
 // fill sets the blocks of the segments and the sums over them.
 func fill(all []snapshot.Segment, v *holders.View) {
 	blocks := slices.Clone(v.Blocks)
-	slices.SortFunc(blocks, func(a, b *holders.Block) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	slices.SortFunc(blocks, func(a, b holders.Block) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	for i := range all {
 		seg := &all[i]
 		first := sort.Search(len(blocks), func(n int) bool { return blocks[n].Ptr >= seg.Ptr })
@@ -138,7 +138,7 @@ func fill(all []snapshot.Segment, v *holders.View) {
 }
 
 // fillSegment sets the blocks of a segment.
-func fillSegment(seg *snapshot.Segment, active []*holders.Block, event int) {
+func fillSegment(seg *snapshot.Segment, active []holders.Block, event int) {
 	free := func(from, to driver.Pointer) {
 		if from < to {
 			seg.Blocks = append(seg.Blocks, snapshot.Block{Ptr: from, Size: int64(to - from)})

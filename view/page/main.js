@@ -66,7 +66,7 @@ class App {
         const list = await load('api/recordings' + (version === '' ? '' : `?after=${version}`))
         version = list.version
         this.accept(list)
-        const reading = list.recordings.some((r) => r.state === 'reading') || list.recordings.length === 0
+        const reading = list.recordings.some((r) => r.state === 'reading' || r.settling) || list.recordings.length === 0
         if (exported() || (!list.live && !reading)) return
       } catch (e) {
         this.status(e.message)

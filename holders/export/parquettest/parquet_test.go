@@ -112,8 +112,8 @@ func TestRowsAddUpToThePeak(t *testing.T) {
 				t.Errorf("%s: %s has %d bytes, want %d", name, x.Label, lines[x.Label], x.Bytes)
 			}
 		}
-		if len(rows) != len(view.History().Blocks) {
-			t.Errorf("%s: %d rows for %d blocks", name, len(rows), len(view.History().Blocks))
+		if len(rows) != view.History().NumBlocks() {
+			t.Errorf("%s: %d rows for %d blocks", name, len(rows), view.History().NumBlocks())
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestRowsAreBlocks(t *testing.T) {
 		Ptr: 0x1000, TotalSize: 0x1000, Blocks: []snapshot.Block{{Ptr: 0x1000, Size: 77, State: mem.ActiveAllocated}},
 	}}}
 	view := viewOf(t, s, "end")
-	blocks := view.History().Blocks // for the categories, which are inferred
+	blocks := view.History().Blocks() // for the categories, which are inferred
 	rows, f := read(t, view)
 	if len(rows) != n+1 || len(f.RowGroups()) != 3 {
 		t.Fatalf("%d rows in %d groups", len(rows), len(f.RowGroups()))

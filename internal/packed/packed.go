@@ -1,39 +1,70 @@
-package trace
+// Package packed holds numbers in as many bits as their range needs.
+package packed
 
 import (
 	"encoding/binary"
 	"math"
 	"math/bits"
-	"slices"
 )
 
-// pack sets the columns of a chunk. The scratch memory has room for one value of each event.
-func (k *chunk) pack(events []Event, scratch *packing) {
-	v := scratch.values[:len(events)]
-	column := func(c int, value func(e *Event) uint64) {
-		for i := range events {
-			v[i] = value(&events[i])
-		}
-		k.columns[c] = scratch.column(v, c == columnTime, c == columnSize)
-	}
-	scratch.bytes = scratch.bytes[:0]
-	column(columnTime, func(e *Event) uint64 { return uint64(e.TimeUS) })
-	column(columnPtr, func(e *Event) uint64 { return uint64(e.Ptr) })
-	column(columnSize, func(e *Event) uint64 { return uint64(e.Size) })
-	column(columnStack, func(e *Event) uint64 { return uint64(e.Stack) })
-	column(columnStream, func(e *Event) uint64 { return uint64(e.Stream) })
-	column(columnMetadata, func(e *Event) uint64 { return uint64(e.Metadata) })
-	column(columnPool, func(e *Event) uint64 { return uint64(e.Pool) })
-	column(columnAction, func(e *Event) uint64 { return uint64(e.Action) })
-	k.bytes = slices.Clone(scratch.bytes)
+// A Column has numbers of a range: base + slope*i/2^16 + v, where v is a number of width bits in some bytes, shifted left
+// by shift; or the element of a dictionary in the bytes with the number v.
+type Column struct {
+	base, slope  uint64
+	at           uint32 // of the numbers, in the bytes
+	dictionary   uint32 // its place in the bytes, plus 1; 0 for none
+	width, shift uint8
 }
 
-// A packing is the scratch memory of pack.
-type packing struct {
-	values [chunkEvents]uint64
-	bytes  []byte
-	slots  [4 * maxDictionary]dictionarySlot
-	used   []uint64 // the values of the dictionary
+// At returns a number of a column in the bytes of its Packer.
+func (x *Column) At(b []byte, i int) uint64 {
+	if x.width == 0 {
+		return x.base + x.slope*uint64(i)>>16
+	}
+	bit := uint(i) * uint(x.width)
+	v := binary.LittleEndian.Uint64(b[uint(x.at)+bit/8:]) >> (bit % 8) & (1<<x.width - 1)
+	if x.dictionary > 0 {
+		return binary.LittleEndian.Uint64(b[uint64(x.dictionary-1)+8*v:])
+	}
+	return x.base + x.slope*uint64(i)>>16 + v<<x.shift
+}
+
+// Read sets v to the numbers from an index on.
+func (x *Column) Read(b []byte, from int, v []uint64) {
+	if x.width == 0 && x.slope == 0 {
+		for i := range v {
+			v[i] = x.base
+		}
+		return
+	}
+	bit, width, mask := uint(from)*uint(x.width), uint(x.width), uint64(1)<<x.width-1
+	numbers := b[x.at:]
+	for i := range v {
+		v[i] = binary.LittleEndian.Uint64(numbers[bit/8:]) >> (bit % 8) & mask
+		bit += width
+	}
+	switch {
+	case x.dictionary > 0:
+		dictionary := b[x.dictionary-1:]
+		for i := range v {
+			v[i] = binary.LittleEndian.Uint64(dictionary[8*v[i]:])
+		}
+	case x.slope > 0:
+		for i := range v {
+			v[i] = x.base + x.slope*uint64(from+i)>>16 + v[i]<<x.shift
+		}
+	default:
+		for i := range v {
+			v[i] = x.base + v[i]<<x.shift
+		}
+	}
+}
+
+// A Packer packs columns. The zero value is ready.
+type Packer struct {
+	Bytes []byte // of the columns so far
+	slots [4 * maxDictionary]dictionarySlot
+	used  []uint64 // the values of the dictionary
 }
 
 type dictionarySlot struct {
@@ -44,14 +75,14 @@ type dictionarySlot struct {
 // maxDictionary is the maximum number of values in a dictionary.
 const maxDictionary = 256
 
-// column packs values, which it changes. Rising values may have a slope.
-func (p *packing) column(v []uint64, rising, repeating bool) column {
-	x := column{}
+// Column packs values, which it changes. Rising values may have a slope.
+func (p *Packer) Column(v []uint64, rising, repeating bool) Column {
+	x := Column{}
 	least, most, low := spread(v)
 	if repeating && bits.Len64((most-least)>>low) > 8 && p.index(v) {
-		x.dictionary = uint32(len(p.bytes)) + 1
+		x.dictionary = uint32(len(p.Bytes)) + 1
 		for _, y := range p.used {
-			p.bytes = binary.LittleEndian.AppendUint64(p.bytes, y)
+			p.Bytes = binary.LittleEndian.AppendUint64(p.Bytes, y)
 		}
 		least, most, low = 0, uint64(len(p.used)-1), 0
 	} else if n := len(v); rising && n > 1 && int64(v[n-1]) > int64(v[0]) && (v[n-1]-v[0])>>40 == 0 {
@@ -75,7 +106,7 @@ func (p *packing) column(v []uint64, rising, repeating bool) column {
 	if x.width > longestNumber {
 		x.width = 64
 	}
-	x.at = uint32(len(p.bytes))
+	x.at = uint32(len(p.Bytes))
 	if x.width > 0 || x.slope > 0 {
 		p.add(v, least, x.width, x.shift)
 	}
@@ -103,24 +134,24 @@ func spread(v []uint64) (least, most uint64, low int) {
 }
 
 // add appends numbers of a width.
-func (p *packing) add(v []uint64, least uint64, width, shift uint8) {
+func (p *Packer) add(v []uint64, least uint64, width, shift uint8) {
 	word, filled := uint64(0), uint(0)
 	for _, x := range v {
 		x = (x - least) >> shift
 		word |= x << filled
 		if filled += uint(width); filled >= 64 {
-			p.bytes = binary.LittleEndian.AppendUint64(p.bytes, word)
+			p.Bytes = binary.LittleEndian.AppendUint64(p.Bytes, word)
 			filled -= 64
 			word = x >> (uint(width) - filled)
 		}
 	}
-	p.bytes = binary.LittleEndian.AppendUint64(p.bytes, word)
-	p.bytes = binary.LittleEndian.AppendUint64(p.bytes, 0) // value reads eight bytes from the first of a number
+	p.Bytes = binary.LittleEndian.AppendUint64(p.Bytes, word)
+	p.Bytes = binary.LittleEndian.AppendUint64(p.Bytes, 0) // At reads eight bytes from the first of a number
 }
 
 // index replaces values by their numbers in p.used. It returns false if there are too many different ones; then nothing is
 // replaced.
-func (p *packing) index(v []uint64) bool {
+func (p *Packer) index(v []uint64) bool {
 	p.slots = [len(p.slots)]dictionarySlot{}
 	p.used = p.used[:0]
 	slot := func(x uint64) *dictionarySlot {
