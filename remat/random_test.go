@@ -26,6 +26,7 @@ import (
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of the random programs")
 	programs  = flag.Int("programs", 40, "how many random programs run on each device")
+	steps     = flag.Int("steps", 100, "steps of each random program")
 	faulty    = flag.Int("faulty", 2, "how many random programs run with each driver call failed in turn")
 )
 
@@ -436,7 +437,7 @@ func randomPrograms(t *testing.T, spec string, n int) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
 		g := newRig(t, spec, seed)
 		p := newProgram(t, g, seed)
-		p.run(120)
+		p.run(*steps)
 		denied, remade, copied = denied+p.denied, remade+p.remade, copied+p.copied
 		g.close(t)
 	}
