@@ -205,9 +205,6 @@ func (e *Engine) computed(o Op, again bool) {
 		}
 		e.policy.restored(value.storage, again)
 		e.enter(value.storage)
-		if !again {
-			e.noteMade(value.storage)
-		}
 	}
 	e.offload()
 }

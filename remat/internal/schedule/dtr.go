@@ -8,6 +8,7 @@ import "math"
 
 // stale returns a cost per byte and per time since the last access.
 func (b *base) stale(cost int64, s *storage) float64 {
+	cost = b.e.copyCost(cost, s)
 	staleness := b.e.now - s.accessed
 	if staleness <= 0 {
 		return math.Inf(1)

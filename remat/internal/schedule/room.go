@@ -33,9 +33,6 @@ func (e *Engine) Reclaim(size int64) int64 {
 func (e *Engine) victim(need int64) Storage {
 	if len(e.pool) > 0 {
 		e.stats.Decisions++
-		if s := e.cleanVictim(); s != None {
-			return s
-		}
 		if s := e.policy.victim(need); s != None {
 			return s
 		}

@@ -1,39 +1,32 @@
 package schedule
 
-// Copies to the host. An engine with a Link copies storages to the host ahead of need, while the link is idle: the
-// oldest first, since a program with a backward pass reads them last, if it takes at least the average time to make a
-// byte of them. A storage with a copy is evicted before others. To read it again it is copied back, or computed if that
-// is faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need,
-// as far as there is room.
+// Copies to the host. An engine with a Link copies storages to the host ahead of need, while the link is idle and
+// memory is short: those first that take the most time to make for a byte. For policies, a storage with a copy then
+// costs at most the part of a copy back that is not hidden. To read it again it is copied back, or computed if that is
+// faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need, since
+// a program with a backward pass reads them next; for them, copied ones that were made earlier may be evicted.
 //
 // The engine follows the link in its own time: one queue for each direction. If the executor is a Copier it makes the
 // copies; otherwise they are simulated.
 
 const (
-	youngest   = 16 // storages made last are not copied out: most of them are released soon
-	mostAhead  = 8  // storages that are copied back ahead of need at a time
-	dearest    = 8  // how much longer a copy may take than the operation that makes a storage
+	youngest   = 16  // storages made last are not copied out: most of them are released soon
+	mostAhead  = 8   // storages that are copied back ahead of need at a time
+	dearest    = 4   // how much longer a copy may take than the operation that makes a storage
+	shown      = 0.5 // the part of a copy back that is taken not to be hidden
 	hostAbsent = -1
 )
 
 // A spilling is the state of the link.
 type spilling struct {
 	Link
-	copier    Copier // nil: copies are simulated
-	hostLimit int64  // bytes; 0 is no limit
-	outFree   int64  // when the link to the host is idle
-	inFree    int64  // when the link to the device is idle
-	bytes     int64  // of all storages made so far
-	cost      int64  // ns that they took
-	made      []serial
+	copier    Copier    // nil: copies are simulated
+	hostLimit int64     // bytes; 0 is no limit
+	outFree   int64     // when the link to the host is idle
+	look      int32     // the number of storages made before which it is in vain to look for one to copy out
+	inFree    int64     // when the link to the device is idle
 	near      []Storage // resident storages with a copy
 	away      []Storage // storages that are on the host only
-}
-
-// A serial names a storage although ids are used again.
-type serial struct {
-	id     Storage
-	number int32
 }
 
 // A hostCopy is the state of a storage's copy on the host.
@@ -52,39 +45,25 @@ func (l *spilling) transfer(size int64) int64 {
 	return l.LatencyNs + int64(float64(size)/l.BytesPerSecond*1e9)
 }
 
-// noteMade remembers a new storage as one to copy out.
-func (e *Engine) noteMade(s Storage) {
-	if e.spills() {
-		e.link.bytes += e.storages[s].size
-		e.link.cost += e.storages[s].cost
-		e.link.made = append(e.link.made, serial{s, e.storages[s].serial})
-	}
-}
-
 // offload starts a copy to the host if the link is idle and memory is short.
 func (e *Engine) offload() {
-	l := &e.link
-	if !e.spills() || e.stats.Evictions == 0 && 2*e.stats.Used < e.budget || e.budget == 0 && e.stats.Evictions == 0 {
+	plenty := e.stats.Evictions == 0 && (e.budget == 0 || 2*e.stats.Used < e.budget)
+	if !e.spills() || plenty || e.link.outFree > e.now || e.serial < e.link.look {
 		return
 	}
-	for len(l.made) > 0 && l.outFree <= e.now {
-		next := l.made[0]
-		st := &e.storages[next.id]
-		if st.serial == next.number && e.serial-st.serial <= youngest {
-			return
+	best, rate := Storage(None), 0.0
+	for _, s := range e.pool {
+		st := &e.storages[s]
+		if st.host.place != hostAbsent || st.refs == 0 || e.serial-st.serial <= youngest {
+			continue
 		}
-		l.made = l.made[1:]
-		if st.serial == next.number && st.pooled != None && st.refs > 0 && e.dear(st) {
-			e.copyOut(next.id)
+		if r := float64(st.cost) / float64(st.size); r > rate && dearest*st.cost >= e.link.transfer(st.size) {
+			best, rate = s, r
 		}
 	}
-}
-
-// dear reports whether a storage is worth a copy: it takes at least the average time to make a byte of it, and not so
-// little time that computing it again, with what it needs, is most likely faster.
-func (e *Engine) dear(st *storage) bool {
-	return float64(st.cost)*float64(e.link.bytes) >= float64(st.size)*float64(e.link.cost) &&
-		dearest*st.cost >= e.link.transfer(st.size)
+	if best == None || !e.copyOut(best) {
+		e.link.look = e.serial + youngest/2
+	}
 }
 
 // remaking returns the time to compute a missing value and what is missing for it, or a time over the limit.
@@ -121,6 +100,14 @@ func (e *Engine) copyOut(s Storage) bool {
 	e.stats.HostPeak = max(e.stats.HostPeak, e.stats.Host)
 	e.stats.CopiedOut += st.size
 	return true
+}
+
+// copyCost returns the cost of reading a storage again if it is evicted: at most what a copy from the host costs.
+func (e *Engine) copyCost(cost int64, s *storage) int64 {
+	if s.host.place == hostAbsent || s.host.copied > e.now || s.host.unread {
+		return cost
+	}
+	return min(cost, int64(shown*float64(e.link.transfer(s.size))))
 }
 
 // cleanVictim returns the storage with a copy on the host that was not read for the longest time, or None.
@@ -249,7 +236,7 @@ func (e *Engine) arrived(inputs []Value) error {
 	if !e.spills() {
 		return nil
 	}
-	oldest := serial{None, 0}
+	before := int32(-1)
 	for _, v := range inputs {
 		s := e.values[v].storage
 		st := &e.storages[s]
@@ -263,14 +250,26 @@ func (e *Engine) arrived(inputs []Value) error {
 				return err
 			}
 		}
-		if oldest.id == None || st.serial < oldest.number {
-			oldest = serial{s, st.serial}
+		if before < 0 || st.serial < before {
+			before = st.serial
 		}
 	}
-	if oldest.id != None {
-		e.prefetch(oldest.number)
+	if before >= 0 {
+		e.prefetch(before)
 	}
 	return nil
+}
+
+// roomBefore makes room for a storage by evicting storages with copies that were made before it.
+func (e *Engine) roomBefore(s Storage) bool {
+	for e.stats.Used+e.storages[s].size > e.budget {
+		v := e.cleanVictim()
+		if v == None || e.storages[v].serial >= e.storages[s].serial {
+			return false
+		}
+		e.evict(v)
+	}
+	return true
 }
 
 // prefetch copies storages back that were made before the one with a number, the last first, while there is room.
@@ -288,7 +287,7 @@ func (e *Engine) prefetch(before int32) {
 			return
 		}
 		st := &e.storages[best]
-		if e.stats.Used+st.size > e.budget-e.budget/16 || l.inFree > e.now+mostAhead*l.transfer(st.size) {
+		if l.inFree > e.now+mostAhead*l.transfer(st.size) || !e.roomBefore(best) {
 			return
 		}
 		if e.copyIn(best) != nil {
