@@ -24,7 +24,9 @@
 // Releases matter more than elsewhere: a handle that is released needs no memory and is never made again. Constants and
 // locked tensors are not evicted, and neither are tensors made by an operation that runs only once (see [Op]).
 //
-// With [Config.Spill] tensors are also copied to the host's memory, where that is faster than making them again.
+// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: from the third on, the runtime
+// knows when each tensor is read next. With [Config.Spill] tensors are also copied to the host's memory, where that is
+// faster than making them again.
 //
 // A Runtime is safe for concurrent use; its calls run one at a time. Work that captures graphs must not run through it.
 package remat
@@ -90,6 +92,7 @@ type core struct {
 	works      map[schedule.Op]*work
 	constants  map[*tensor.Storage]*variable
 	spill      *spiller // nil without spilling
+	steps      steps
 	operations int64
 	closed     bool
 }
@@ -189,6 +192,7 @@ type Stats struct {
 	Peak   int64 // the largest Used
 
 	Operations   int64 // that were announced
+	Planned      int64 // steps that followed a plan: see Runtime.Step
 	Evictions    int64 // storages that were evicted
 	EvictedBytes int64
 	Remade       int64 // operations that were run again
@@ -209,7 +213,7 @@ func (r *core) Stats() Stats {
 	s := r.engine.Stats()
 	return Stats{
 		Budget: s.Budget, Used: r.mem.used(), Peak: r.mem.peak.Load(),
-		Operations: r.operations, Evictions: s.Evictions, EvictedBytes: s.EvictedBytes,
+		Operations: r.operations, Planned: r.steps.planned, Evictions: s.Evictions, EvictedBytes: s.EvictedBytes,
 		Remade: s.Recomputes, RemadeNs: s.RecomputeNs,
 		CopiedOut: s.CopiedOut, CopiedIn: s.CopiedIn, StallNs: s.StallNs, Host: s.Host, HostPeak: s.HostPeak,
 		ComputeNs: s.ComputeNs,

@@ -116,7 +116,11 @@ func (t training) run(ctx context.Context, w io.Writer, p *tensor.Place, budget 
 	for range t.steps {
 		try.Check(ctx.Err())
 		start := time.Now()
-		out.losses = append(out.losses, m.train(rng))
+		try.Check(r.Step(func() (err error) {
+			defer try.Catch(&err)
+			out.losses = append(out.losses, m.train(rng))
+			return nil
+		}))
 		took = append(took, time.Since(start))
 	}
 	out.stats = r.Stats()

@@ -3,6 +3,7 @@ package schedule
 // Begin announces an operation that the caller runs itself. Its inputs are made resident and locked until End or Abort.
 func (e *Engine) Begin(name string, inputs []Value) error {
 	e.tries = 0
+	e.follow.next(e, name, inputs)
 	for i, v := range inputs {
 		s := e.values[v].storage
 		e.storages[s].accessed, e.storages[s].used = e.now, e.now
@@ -25,6 +26,7 @@ func (e *Engine) Begin(name string, inputs []Value) error {
 // End enters the operation of the last Begin, which has run: its outputs are resident.
 func (e *Engine) End(c Call) (Op, []Value) {
 	o := e.announce(c)
+	e.follow.made(e, o)
 	e.use(e.ops[o].size)
 	e.computed(o, false)
 	outputs := e.ops[o].outputs
@@ -34,6 +36,7 @@ func (e *Engine) End(c Call) (Op, []Value) {
 		e.policy.touched(e.values[v].storage)
 	}
 	e.Abort()
+	e.record.call(e, c, outputs)
 	if c.Fixed || len(outputs) == 0 {
 		for _, v := range outputs {
 			e.fix(e.values[v].storage)

@@ -6,7 +6,9 @@ import "fmt"
 // output has one reference. After an error nothing has changed, except that storages may have been evicted or made
 // again.
 func (e *Engine) Call(c Call) (Op, []Value, error) {
+	e.follow.next(e, c.Name, c.Inputs)
 	o := e.announce(c)
+	e.follow.made(e, o)
 	e.tries = 0
 	err := e.overwrite(o, c)
 	if err == nil {
@@ -31,9 +33,11 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 		}
 		e.age(o, c)
 		e.sever(o)
+		e.record.call(e, c, outputs)
 		e.forget()
 		return None, outputs, nil
 	}
+	e.record.call(e, c, outputs)
 	return o, outputs, nil
 }
 

@@ -35,6 +35,8 @@ type Engine struct {
 
 	serial int32 // of the next storage
 	link   spilling
+	follow following
+	record *recorder // nil unless the program is recorded
 
 	waiting []Op    // operations whose inputs are being made, outermost first
 	tries   int     // executions within the current call of a user
@@ -116,6 +118,7 @@ func (e *Engine) Constant(size int64) (Value, error) {
 	st.values, st.refs, st.resident, st.fixed = append(st.values, v), 1, true, true
 	e.use(size)
 	e.stats.Fixed += size
+	e.record.constant(e, v)
 	return v, nil
 }
 

@@ -39,4 +39,4 @@ func NewPolicy(name string) (Policy, error) {
 }
 
 // Default returns the policy that is used where none is configured.
-func Default() Policy { return new(dtrClasses) }
+func Default() Policy { return new(planned) }

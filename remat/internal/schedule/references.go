@@ -2,6 +2,7 @@ package schedule
 
 // Retain adds a reference to a value.
 func (e *Engine) Retain(v Value) {
+	e.record.retain(v)
 	e.values[v].refs++
 	e.storages[e.values[v].storage].refs++
 }
@@ -12,6 +13,7 @@ func (e *Engine) Release(v Value) {
 	if e.values[v].refs == 0 {
 		panic("remat: a value was released too often")
 	}
+	e.record.release(v)
 	e.unrefer(v)
 	e.forget()
 }
@@ -110,6 +112,7 @@ func (e *Engine) forgetValue(v Value) {
 		}
 	}
 	e.values[v].op, e.values[v].storage = None, None
+	e.record.forget(v)
 	e.freeValues = append(e.freeValues, v)
 	if len(st.values) > 0 {
 		return
@@ -122,6 +125,7 @@ func (e *Engine) forgetValue(v Value) {
 		e.stats.Fixed -= st.size
 	}
 	e.policy.forgotten(s)
+	e.follow.forget(s)
 	e.freeStorages = append(e.freeStorages, s)
 	e.x.ForgetStorage(s)
 }

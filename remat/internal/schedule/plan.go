@@ -1,0 +1,188 @@
+package schedule
+
+import (
+	"slices"
+)
+
+// A Plan is what is known of a program that repeats: its operations in their order, and when each storage is read next.
+// Storages are numbered in the order in which the program names them.
+type Plan struct {
+	ops   []plannedOp
+	uses  [][]int32 // of each storage: the positions of the operations that read it
+	clock []int64   // ns of computation before each operation, and in the end
+}
+
+// A plannedOp is an operation of a plan.
+type plannedOp struct {
+	name    string
+	inputs  []int32 // storages
+	outputs []int32 // storages of all outputs
+	sizes   []int64 // of the outputs that own their storage
+}
+
+// MakePlan returns the plan of a program.
+func MakePlan(p *Program) *Plan {
+	plan := &Plan{}
+	storages, refs := make([]int32, p.Values), make([]int32, p.Values)
+	fresh := func(v Value) {
+		storages[v], refs[v] = int32(len(plan.uses)), 1
+		plan.uses = append(plan.uses, nil)
+	}
+	use := func(v Value) {
+		plan.uses[storages[v]] = append(plan.uses[storages[v]], int32(len(plan.ops)))
+	}
+	now := int64(0)
+	for i := range p.Events {
+		switch ev := &p.Events[i]; ev.Kind {
+		case Constant:
+			fresh(ev.Value)
+		case Retain:
+			refs[ev.Value]++
+		case Release:
+			refs[ev.Value]--
+		case Calling:
+			op := plannedOp{name: ev.Call.Name}
+			for _, v := range ev.Call.Inputs {
+				use(v)
+				op.inputs = append(op.inputs, storages[v])
+			}
+			for k, out := range ev.Call.Outputs {
+				v := ev.First + Value(k)
+				if out.Alias >= 0 {
+					storages[v], refs[v] = storages[ev.Call.Inputs[out.Alias]], 1
+				} else {
+					fresh(v)
+					op.sizes = append(op.sizes, out.Size)
+				}
+				op.outputs = append(op.outputs, storages[v])
+			}
+			plan.ops, plan.clock = append(plan.ops, op), append(plan.clock, now)
+			now += ev.Call.Cost
+		}
+	}
+	plan.clock = append(plan.clock, now)
+	for v, n := range refs {
+		if n > 0 {
+			use(Value(v))
+		}
+	}
+	return plan
+}
+
+// A following is an engine's progress in a plan.
+type following struct {
+	plan   *Plan
+	at     int32     // the running operation
+	number []int32   // of storages by id, or None
+	bound  []Storage // ids by number, or None
+}
+
+// Follow makes the engine choose by a plan from here on, as long as it is given the operations of the plan, in their
+// order. From the first other one on, and after the last, it chooses by its policy again.
+func (e *Engine) Follow(p *Plan) {
+	e.follow = following{plan: p, at: -1, bound: slices.Repeat([]Storage{None}, len(p.uses))}
+}
+
+// Following reports whether the operations were those of the plan so far.
+func (e *Engine) Following() bool { return e.follow.plan != nil }
+
+// next notes that an operation begins.
+func (f *following) next(e *Engine, name string, inputs []Value) {
+	if f.plan == nil {
+		return
+	}
+	if f.at++; int(f.at) >= len(f.plan.ops) {
+		f.plan = nil
+		return
+	}
+	op := &f.plan.ops[f.at]
+	if op.name != name || len(op.inputs) != len(inputs) {
+		f.plan = nil
+		return
+	}
+	for i, v := range inputs {
+		f.bind(op.inputs[i], e.values[v].storage)
+	}
+}
+
+// made notes the outputs of an operation.
+func (f *following) made(e *Engine, o Op) {
+	if f.plan == nil {
+		return
+	}
+	op, outputs := &f.plan.ops[f.at], e.ops[o].outputs
+	if len(op.outputs) != len(outputs) {
+		f.plan = nil
+		return
+	}
+	for i, v := range outputs {
+		f.bind(op.outputs[i], e.values[v].storage)
+	}
+}
+
+// bind notes the number of a storage, and departs if it has another.
+func (f *following) bind(number int32, s Storage) {
+	for len(f.number) <= int(s) {
+		f.number = append(f.number, None)
+	}
+	switch {
+	case f.plan == nil:
+	case f.bound[number] == None:
+		f.bound[number], f.number[s] = s, number
+	case f.bound[number] != s:
+		f.plan = nil
+	}
+}
+
+// forget notes that the id of a storage may be used for another.
+func (f *following) forget(s Storage) {
+	if int(s) < len(f.number) {
+		f.number[s] = None
+	}
+}
+
+// until returns the time until a storage is read next, or -1 if it is not read again, or is not part of the plan.
+func (f *following) until(s Storage) int64 {
+	if int(s) >= len(f.number) || f.number[s] == None {
+		return -1
+	}
+	uses := f.plan.uses[f.number[s]]
+	i, _ := slices.BinarySearch(uses, f.at+1)
+	if i == len(uses) {
+		return -1
+	}
+	return f.plan.clock[uses[i]] - f.plan.clock[f.at]
+}
+
+// Unfollow ends Follow, and reports whether the operations were those of the plan, all of them.
+func (e *Engine) Unfollow() bool {
+	f := &e.follow
+	whole := f.plan != nil && int(f.at) == len(f.plan.ops)-1
+	f.plan = nil
+	return whole
+}
+
+// never is the time until a storage is read that is not read again, as a multiple of the program's time. It is finite
+// since other storages may be made of it.
+const never = 100
+
+// planned is h_DTR with equivalence classes. While the engine follows a plan, the time until a storage is read next
+// takes the place of the time since it was read last.
+type planned struct{ dtrClasses }
+
+func (p *planned) victim(need int64) Storage {
+	f := &p.e.follow
+	if f.plan == nil {
+		return p.dtrClasses.victim(need)
+	}
+	end := float64(never * f.plan.clock[len(f.plan.ops)])
+	return p.least(func(id Storage, s *storage) float64 {
+		var cost int64
+		cost, p.seen = p.classes.around(id, p.seen)
+		distance := float64(f.until(id))
+		if distance < 0 {
+			distance = end
+		}
+		return float64(p.e.copyCost(s.cost+cost, s)) / (float64(s.size) * (distance + 1))
+	})
+}

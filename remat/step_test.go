@@ -1,0 +1,80 @@
+package remat_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/compute"
+	"github.com/ashlar-go/ashlar/remat"
+)
+
+// sweep makes n tensors in a row and reads them backwards. It returns the sum of the numbers read.
+func sweep(t *testing.T, r *remat.Runtime, x *remat.Tensor, n int) float32 {
+	t.Helper()
+	s := r.Scope()
+	defer s.Close()
+	all := []*remat.Tensor{x}
+	for range n {
+		all = append(all, plus(t, s.Runtime, all[len(all)-1], 1))
+	}
+	sum := float32(0)
+	for i := n; i > 0; i-- {
+		y := ok[*remat.Tensor](t)(remat.Apply2(s.Runtime, compute.Mul, all[i], all[i]))
+		sum += first(t, y)
+		y.Release()
+		all[i].Release()
+	}
+	return sum
+}
+
+// From the third on, steps follow the plan of the second. One that departs from it is right too, and the next step is
+// recorded again.
+func TestSteps(t *testing.T) {
+	r, _ := open(t, remat.Config{Budget: 16 * kib})
+	x := full(t, r, 1, 0)
+	planned := []int64{0, 0, 1, 2, 2, 2, 3, 4}
+	for i, want := range planned {
+		n := 30
+		if i == 4 { // which departs
+			n = 29
+		}
+		err := r.Step(func() error {
+			if got, want := sweep(t, r, x, n), float32(n*(n+1)*(2*n+1)/6); got != want {
+				t.Errorf("step %d: the sum is %v, want %v", i, got, want)
+			}
+			return nil
+		})
+		if s := r.Stats(); err != nil || s.Planned != want {
+			t.Errorf("after step %d: %d steps were planned, want %d; %v", i, s.Planned, want, err)
+		}
+	}
+	if s := r.Stats(); s.Remade == 0 || s.Peak > s.Budget {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A step that fails or panics is no recording, and leaves no step open.
+func TestStepsThatFail(t *testing.T) {
+	r, _ := open(t, remat.Config{Budget: 16 * kib})
+	x := full(t, r, 1, 0)
+	broken := errors.New("broken")
+	for range 3 {
+		if err := r.Step(func() error { plus(t, r, x, 1).Release(); return broken }); err != broken {
+			t.Errorf("the error is %v", err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			r.Step(func() error { panic(broken) })
+		}()
+	}
+	if err := r.Step(func() error { return r.Step(func() error { return nil }) }); err == nil {
+		t.Error("steps nest")
+	}
+	if n := r.Stats().Planned; n != 0 {
+		t.Errorf("%d steps were planned", n)
+	}
+}
