@@ -86,14 +86,14 @@ func (w *Work) recorded(from, to int) time.Duration {
 	if w.snapshot == nil || w.Program.Entries == nil {
 		return 0
 	}
-	events := w.snapshot.Traces[w.Device].Events
+	recorded := w.snapshot.Traces[w.Device]
 	var first, last int64
 	for i := from; i < to; i++ {
 		entry := w.Program.Entries[i]
 		if entry == trace.NoEntry {
 			continue
 		}
-		last = events[entry].TimeUS
+		last = recorded.TimeUS(int(entry))
 		if first == 0 {
 			first = last
 		}
@@ -111,7 +111,7 @@ func (w *Work) entryOf(op int) int {
 			return int(entry)
 		}
 	}
-	return len(w.snapshot.Traces[w.Device].Events)
+	return w.snapshot.Traces[w.Device].Len()
 }
 
 // occupiable returns the streams as simulated streams, or nil if one is not simulated.

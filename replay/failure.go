@@ -85,7 +85,13 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 // history computes the reserved peak and the failures of a recording. The memory that was reserved before the first
 // entry is the part of the final state that the entries do not explain.
 func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
-	reserved := -t.Totals().Reserved.Current
+	changes := t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap)
+	var changed trace.Totals
+	for _, i := range changes {
+		e := t.At(int(i))
+		changed.Add(e.Action, e.Size)
+	}
+	reserved := -changed.Reserved.Current
 	for _, seg := range s.SegmentsOf(w.Device) {
 		reserved += seg.TotalSize
 	}
@@ -93,8 +99,17 @@ func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 	sums := trace.Totals{
 		Requested: mem.Stat{Current: w.Program.Prelude.Bytes}, Reserved: mem.Stat{Current: reserved, Peak: reserved},
 	}
-	for i := range t.Events {
-		e := &t.Events[i]
+	if failures := t.Find(mem.ActionOOM); len(failures) == 0 { // the requested bytes do not matter
+		for _, i := range changes {
+			e := t.At(int(i))
+			sums.Add(e.Action, e.Size)
+		}
+		w.RecordedReserved = sums.Reserved.Peak
+		return
+	}
+	r := t.Reader()
+	for i := range t.Len() {
+		e := r.At(i)
 		sums.Add(e.Action, e.Size)
 		if e.Action != mem.ActionOOM {
 			continue

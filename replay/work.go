@@ -50,7 +50,7 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 	}
 	var works []*Work
 	for device, t := range s.Traces {
-		if t == nil || len(t.Events) == 0 {
+		if t == nil || t.Len() == 0 {
 			continue
 		}
 		w, err := workOf(s, device, t, cfg)

@@ -201,9 +201,12 @@ func (c *converter) survey() error {
 				i, g, t.Len())
 		}
 	}
-	var n survey
+	n, quick := t.survey()
 	reader := t.Reader()
 	for i := range t.Len() {
+		if quick {
+			break
+		}
 		e := reader.At(i)
 		if !n.add(e) {
 			continue
@@ -233,6 +236,35 @@ type survey struct {
 	reserved, peak                int64
 
 	last Event // the entry before
+}
+
+// survey returns the sums for columns, all of whose numbers are valid. It reports whether t has columns.
+func (t *Trace) survey() (n survey, quick bool) {
+	if t.Columns == nil {
+		return n, false
+	}
+	last := uint64(0)
+	t.Columns.each(columnAction, func(_ int, actions []uint64) {
+		for _, a := range actions {
+			switch mem.Action(a) {
+			case mem.ActionAlloc:
+				n.allocs++
+			case mem.ActionFreeRequested:
+				n.requests++
+			case mem.ActionFreeCompleted:
+				n.completions++
+				if mem.Action(last) != mem.ActionFreeRequested {
+					n.lone++
+				}
+			}
+			last = a
+		}
+	})
+	for _, i := range t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap) {
+		e := t.At(int(i))
+		n.add(&e)
+	}
+	return n, true
 }
 
 // add adds an entry. It reports whether its stream and pool matter.

@@ -25,8 +25,10 @@ func (t *Totals) Add(a mem.Action, size int64) {
 
 // Totals returns the sums of all events of t.
 func (t *Trace) Totals() (sums Totals) {
-	for i := range t.Events {
-		sums.Add(t.Events[i].Action, t.Events[i].Size)
+	r := t.Reader()
+	for i := range t.Len() {
+		e := r.At(i)
+		sums.Add(e.Action, e.Size)
 	}
 	return sums
 }

@@ -24,18 +24,19 @@ type chart struct {
 	entries             int
 }
 
-// newChart returns the chart of t, and sets the peaks of d.
-func newChart(t *trace.Trace, d *summary) chart {
-	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
+// newChart returns the chart of t, and sets the peaks of d. It calls each for each entry that counts.
+func newChart(t *trace.Trace, d *summary, each func(e *trace.Event)) chart {
+	c := chart{entries: t.Len(), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
 	sums := trace.Totals{
 		Requested: mem.Stat{Current: d.Late, Peak: d.Late},
 		Reserved:  mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
 	}
 	column, last := 0, chartColumns-1
 	c.requested[0], c.reserved[0] = sums.Requested.Current, sums.Reserved.Current
-	for i := range t.Events {
-		e := &t.Events[i]
-		at := i * chartColumns / len(t.Events)
+	r := t.Reader()
+	for i := range t.Len() {
+		e := r.At(i)
+		at := i * chartColumns / t.Len()
 		if c.span > 0 {
 			at = int(float64(e.TimeUS-d.StartUS) / float64(d.EndUS-d.StartUS) * chartColumns)
 		}
@@ -43,7 +44,14 @@ func newChart(t *trace.Trace, d *summary) chart {
 			column++
 			c.requested[column], c.reserved[column] = sums.Requested.Current, sums.Reserved.Current
 		}
-		d.add(&sums, e)
+		if d.implausible(e) {
+			if d.Oversized++; d.Oversized == 1 {
+				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
+			}
+		} else {
+			sums.Add(e.Action, e.Size)
+			each(e)
+		}
 		c.requested[column] = max(c.requested[column], sums.Requested.Current)
 		c.reserved[column] = max(c.reserved[column], sums.Reserved.Current)
 	}

@@ -49,7 +49,7 @@ func (c *infoCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	return c.each(s, func(in *input, p *progress) error {
+	return c.eachRead(s, readCompact, func(in *input, p *progress) error {
 		if in.script != nil {
 			return errors.New("info reads memory snapshots, not scripts")
 		}

@@ -70,6 +70,13 @@ func displayPath(path string) string {
 // reported and sets the exit code; the others are still processed.
 // do must call progress.end before it prints.
 func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
+	return t.eachRead(s, read, do)
+}
+
+// eachRead is each with a function that reads a trace.
+func (t *traceArgs) eachRead(
+	s *streams, read func(path string, stdin io.Reader) (*input, error), do func(*input, *progress) error,
+) error {
 	code := exitOK
 	for _, path := range t.Traces {
 		if !s.out.flush() {
@@ -103,6 +110,15 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 
 // read reads a trace as a stream, so a file that is not a trace is refused after its first bytes.
 func read(path string, stdin io.Reader) (*input, error) {
+	in, err := readCompact(path, stdin)
+	if err == nil && in.snapshot != nil {
+		in.snapshot = in.snapshot.Expanded()
+	}
+	return in, err
+}
+
+// readCompact is read for commands that do not need trace.Trace.Events.
+func readCompact(path string, stdin io.Reader) (*input, error) {
 	from, closeFile, err := openInput(path, stdin)
 	if err != nil {
 		return nil, err
@@ -113,7 +129,7 @@ func read(path string, stdin io.Reader) (*input, error) {
 	if strings.HasSuffix(path, ".script") {
 		in.script, err = trace.ReadScript(counted)
 	} else {
-		in.snapshot, err = snapshot.Read(counted)
+		in.snapshot, err = snapshot.ReadCompact(counted, snapshot.Limits{})
 	}
 	in.bytes = counted.N
 	return in, withoutPath(err)

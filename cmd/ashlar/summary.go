@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/mem"
@@ -80,21 +81,27 @@ const maxFailures = 3
 // summaries sums up each device that has a history or segments.
 func summaries(s *snapshot.Snapshot) []summary {
 	works := map[int]*replay.Work{}
-	if all, err := replay.Works(s); err == nil { // what cannot be replayed is summed up all the same
-		for _, w := range all {
-			works[w.Device] = w
+	var found sync.WaitGroup
+	found.Go(func() {
+		if all, err := replay.Works(s); err == nil { // what cannot be replayed is summed up all the same
+			for _, w := range all {
+				works[w.Device] = w
+			}
+		}
+	})
+	surveys := make([]*survey, len(s.Traces))
+	for device, t := range s.Traces {
+		if t != nil && t.Len() > 0 {
+			surveys[device] = surveyOf(t)
 		}
 	}
+	found.Wait()
 	skipped := []skip{}
 	for _, k := range s.Skipped {
 		skipped = append(skipped, skip{k.What, k.Count})
 	}
 	var all []summary
 	for device := range s.NumDevices() {
-		var t *trace.Trace
-		if device < len(s.Traces) {
-			t = s.Traces[device]
-		}
 		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}, Segments: []segmentLine{}}
 		if s.Settings.Raw != nil {
 			text := settingsText(&s.Settings)
@@ -104,8 +111,8 @@ func summaries(s *snapshot.Snapshot) []summary {
 			d.Limit = &s.Limits[device]
 		}
 		d.final(s)
-		if t != nil {
-			d.history(t, works[device])
+		if device < len(surveys) && surveys[device] != nil {
+			d.history(s.Traces[device], surveys[device], works[device])
 		}
 		if o := s.OutOfMemory; o != nil &&
 			(o.Facts == nil && device == 0 || o.Facts != nil && o.Facts.Device == device) {
@@ -177,25 +184,47 @@ func settingsText(s *snapshot.Settings) string {
 	return strings.Join(parts, ",")
 }
 
-// add applies an entry to the sums, unless it is implausible.
-func (d *summary) add(sums *trace.Totals, e *trace.Event) {
-	if !d.implausible(e) {
-		sums.Add(e.Action, e.Size)
-	}
-}
-
 // implausible reports whether an entry is for a block larger than the reserved peak.
 func (d *summary) implausible(e *trace.Event) bool {
 	return d.most > 0 && e.Size > d.most && (e.Action == mem.ActionAlloc || e.Action == mem.ActionFreeCompleted)
 }
 
-// history sums up the entries. W is the work of the history, or nil if it cannot be replayed.
-func (d *summary) history(t *trace.Trace, w *replay.Work) {
-	d.Entries = len(t.Events)
-	if d.Entries == 0 {
-		return
+// A survey has the facts of entries that the work of a history does not change.
+type survey struct {
+	counts     [mem.NumActions]int
+	start, end int64
+	sizes      map[int64]bool // that were requested
+	sums       trace.Totals
+}
+
+// surveyOf surveys a history.
+func surveyOf(t *trace.Trace) *survey {
+	n := &survey{start: t.TimeUS(0), end: t.TimeUS(0), sizes: map[int64]bool{}}
+	r := t.Reader()
+	last := int64(-1)
+	for i := range t.Len() {
+		e := r.At(i)
+		if e.Action < mem.NumActions {
+			n.counts[e.Action]++
+		}
+		n.start, n.end = min(n.start, e.TimeUS), max(n.end, e.TimeUS)
+		n.sums.Add(e.Action, e.Size)
+		if e.Action == mem.ActionAlloc && e.Size != last {
+			last = e.Size
+			n.sizes[last] = true
+		}
 	}
-	d.StartUS, d.EndUS = t.Events[0].TimeUS, t.Events[0].TimeUS
+	return n
+}
+
+// history sums up the entries. W is the work of the history, or nil if it cannot be replayed.
+func (d *summary) history(t *trace.Trace, n *survey, w *replay.Work) {
+	d.Entries, d.StartUS, d.EndUS = t.Len(), n.start, n.end
+	for a, count := range n.counts {
+		if count > 0 {
+			d.Counts[mem.Action(a).String()] = count
+		}
+	}
 	if len(t.Streams) > len(d.Streams) {
 		d.Streams = t.Streams
 	}
@@ -210,46 +239,59 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 		}
 	}
 	d.stacks = t.Stacks.Len() > 0
-	var sums trace.Totals
-	for i := range t.Events {
-		e := &t.Events[i]
-		d.Counts[e.Action.String()]++
-		d.StartUS, d.EndUS = min(d.StartUS, e.TimeUS), max(d.EndUS, e.TimeUS)
-		if d.implausible(e) {
-			if d.Oversized++; d.Oversized == 1 {
-				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
-			}
-		}
-		d.add(&sums, e)
-	}
 	// Blocks and segments of the final state that no entry allocated were there before the first entry.
-	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested.Current, 0),
-		max(d.Live.Reserved-sums.Reserved.Current, 0)
+	d.Late, d.LateReserved = max(d.Live.Requested-n.sums.Requested.Current, 0),
+		max(d.Live.Reserved-n.sums.Reserved.Current, 0)
 	if w != nil {
 		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
 	}
 	if d.Late == 0 {
 		d.LateReserved = 0
 	}
-	d.chart = newChart(t, d)
-	d.biggest(t)
+	big := newBiggest(d, n)
+	d.chart = newChart(t, d, big.add)
+	d.Biggest = big.list(t)
 }
 
-// biggest finds the largest requested sizes, by size and source position.
-func (d *summary) biggest(t *trace.Trace) {
-	type key struct {
-		size  int64
-		stack trace.StackID
-	}
-	counts := map[key]int{}
-	for i := range t.Events {
-		if e := &t.Events[i]; e.Action == mem.ActionAlloc && !d.implausible(e) {
-			counts[key{e.Size, e.Stack}]++
+// A biggest counts the largest requested sizes, by size and stack.
+type biggest struct {
+	least  int64
+	counts map[allocation]int
+}
+
+type allocation struct {
+	size  int64
+	stack trace.StackID
+}
+
+// newBiggest returns one for the sizes that can be among the largest.
+func newBiggest(d *summary, n *survey) *biggest {
+	var sizes []int64
+	for size := range n.sizes {
+		if !d.implausible(&trace.Event{Action: mem.ActionAlloc, Size: size}) {
+			sizes = append(sizes, size)
 		}
 	}
+	slices.Sort(sizes)
+	b := &biggest{counts: map[allocation]int{}}
+	if len(sizes) > maxBiggest {
+		b.least = sizes[len(sizes)-maxBiggest]
+	}
+	return b
+}
+
+// add counts an entry.
+func (b *biggest) add(e *trace.Event) {
+	if e.Action == mem.ActionAlloc && e.Size >= b.least {
+		b.counts[allocation{e.Size, e.Stack}]++
+	}
+}
+
+// list returns the largest sizes, by size and source position.
+func (b *biggest) list(t *trace.Trace) (list []bigAllocation) {
 	frames, lines := holders.NewFrames(t.Stacks), map[trace.StackID]string{}
 	merged := map[bigAllocation]int{}
-	for k, n := range counts {
+	for k, n := range b.counts {
 		if _, known := lines[k.stack]; !known {
 			lines[k.stack] = frames.Line(k.stack)
 		}
@@ -257,10 +299,10 @@ func (d *summary) biggest(t *trace.Trace) {
 	}
 	for b, n := range merged {
 		b.Count = n
-		d.Biggest = append(d.Biggest, b)
+		list = append(list, b)
 	}
-	slices.SortFunc(d.Biggest, func(a, b bigAllocation) int {
+	slices.SortFunc(list, func(a, b bigAllocation) int {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(b.Count, a.Count), strings.Compare(a.Where, b.Where))
 	})
-	d.Biggest = d.Biggest[:min(len(d.Biggest), maxBiggest)]
+	return list[:min(len(list), maxBiggest)]
 }
