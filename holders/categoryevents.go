@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // counts are numbers of events.
@@ -77,7 +78,7 @@ func (x *inference) scan() {
 	slices.Sort(x.steps)
 	var n counts
 	after := false // a backward pass came after the last forward pass
-	reader := x.h.Trace.Reader()
+	reader := x.h.Trace.Reader(trace.FieldStack, trace.FieldAction)
 	for i := range x.events {
 		if i%countGroup == 0 {
 			x.groups[i/countGroup] = n
@@ -137,7 +138,7 @@ func (c *counts) add(t note) {
 
 // recordsStacks reports whether the recording has stacks of allocations and of frees.
 func (x *inference) recordsStacks() (allocs, frees bool) {
-	reader := x.h.Trace.Reader()
+	reader := x.h.Trace.Reader(trace.FieldStack, trace.FieldAction)
 	for i := 0; i < x.h.Trace.Len() && !(allocs && frees); i++ {
 		if e := reader.At(i); e.Stack != 0 {
 			allocs = allocs || e.Action == mem.ActionAlloc

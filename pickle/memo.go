@@ -6,11 +6,11 @@ import "sort"
 // all come from one run of repeated dicts (see template) are not stored. Numbers far beyond the count, which occur only
 // in unusual files, are in a map, so that a high number does not allocate memory for the numbers below it.
 type memo struct {
-	pages  [][]Value // of memoPage values, zero where none is stored; nil where runs has them
-	length int64     // numbers below are in pages or runs
-	runs   []memoRun // ascending, those of which a page is not stored
-	open   memoRun   // begins at length and still grows, if each is not nil
-	tail   []Value   // of the numbers behind open: a dict may still turn out to continue it
+	pages  []*[memoPage]Value // zero where none is stored; nil where runs has them
+	length int64              // numbers below are in pages or runs
+	runs   []memoRun          // ascending, those of which a page is not stored
+	open   memoRun            // begins at length and still grows, if each is not nil
+	tail   []Value            // of the numbers behind open: a dict may still turn out to continue it
 	sparse map[uint32]Value
 	count  int64 // numbers in use
 }
@@ -41,13 +41,23 @@ func (r *memoRun) at(i int64) Value {
 
 // get returns the value with a number, or the zero Value.
 func (t *memo) get(i uint32) Value {
+	if p := int(i / memoPage); p < len(t.pages) {
+		if page := t.pages[p]; page != nil {
+			if v := page[i%memoPage]; v != 0 {
+				return v
+			}
+		}
+	}
+	return t.find(i)
+}
+
+// find is get for numbers that are not in a page.
+func (t *memo) find(i uint32) Value {
 	n := int64(i)
 	if n < t.length {
-		if page := t.pages[n/memoPage]; page == nil {
+		if t.pages[n/memoPage] == nil {
 			k := sort.Search(len(t.runs), func(k int) bool { return t.runs[k].to > n })
 			return t.runs[k].at(n)
-		} else if v := page[n%memoPage]; v != 0 {
-			return v
 		}
 	} else if n < t.open.to {
 		return t.open.at(n)
@@ -95,7 +105,7 @@ func (t *memo) put(i uint32, v Value, memory *int64) {
 // push stores the value of the next number.
 func (t *memo) push(v Value, memory *int64) {
 	if t.length%memoPage == 0 {
-		t.pages = append(t.pages, make([]Value, memoPage))
+		t.pages = append(t.pages, new([memoPage]Value))
 		*memory += memoPage*costValue + costMemoPage
 	}
 	t.pages[t.length/memoPage][t.length%memoPage] = v
@@ -104,7 +114,7 @@ func (t *memo) push(v Value, memory *int64) {
 
 // restore stores a page that a run has.
 func (t *memo) restore(page int64, memory *int64) {
-	values := make([]Value, memoPage)
+	values := new([memoPage]Value)
 	for i := range values {
 		values[i] = t.get(uint32(page*memoPage + int64(i)))
 	}

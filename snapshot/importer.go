@@ -32,6 +32,7 @@ type importer struct {
 	used    map[uint32]bool // containers that must be read only once and have been
 
 	folding                    entry // the one that is being folded
+	layout                     layout
 	costEvent                  int64
 	streamNumbers, poolNumbers renumbering
 	texts                      renumbering // of metadata
@@ -77,6 +78,11 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 	if len(pairs) > 2*maxFoldKeys {
 		return 0, false
 	}
+	if im.layout.of(pairs) {
+		if n, ok := im.foldAlike(doc, pairs); ok {
+			return n, true
+		}
+	}
 	for i := 0; i < len(pairs); i += 2 {
 		switch im.meanings.field(doc, pairs[i]) {
 		case fieldAction:
@@ -88,6 +94,7 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 			im.entryKeys.has(e.keys)
 			doc.Charge(im.costEvent + im.contexts.add(n, e.context) + im.extras.add(n, e.keys))
 			im.events.Add(&e.event)
+			im.layout.learn(doc, &im.meanings, pairs)
 			return uint32(n), true
 		case fieldFilename:
 			n, bad := im.frame(doc, pairs, true)

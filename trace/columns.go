@@ -33,22 +33,31 @@ const chunkEvents = 4096
 
 // A chunk has the columns of some events.
 type chunk struct {
-	columns [numColumns]packed.Column
+	columns [numFields]packed.Column
 	bytes   []byte
 }
 
-// The columns of a chunk.
+// A Field is a field of an event, which is a column of a chunk.
+type Field uint8
+
+// The fields.
 const (
-	columnTime = iota
-	columnPtr
-	columnSize
-	columnStack
-	columnStream
-	columnMetadata
-	columnPool
-	columnAction
-	numColumns
+	FieldTime Field = iota
+	FieldPtr
+	FieldSize
+	FieldStack
+	FieldStream
+	FieldMetadata
+	FieldPool
+	FieldAction
+	numFields
 )
+
+// A fieldSet is a set of fields.
+type fieldSet [numFields]bool
+
+// allFields has all fields.
+var allFields = fieldSet{true, true, true, true, true, true, true, true}
 
 // Len returns the number of events.
 func (c *Columns) Len() int {
@@ -83,88 +92,101 @@ func (c *Columns) At(i int) Event {
 	k, at := c.place(i)
 	b, n := k.bytes, &c.numbers
 	return Event{
-		TimeUS:   int64(k.columns[columnTime].At(b, at)),
-		Ptr:      driver.Pointer(k.columns[columnPtr].At(b, at)),
-		Size:     int64(k.columns[columnSize].At(b, at)),
-		Stack:    number(n.Stacks, k.columns[columnStack].At(b, at)),
-		Stream:   number(n.Streams, k.columns[columnStream].At(b, at)),
-		Metadata: number(n.Metadata, k.columns[columnMetadata].At(b, at)),
-		Pool:     uint16(number(n.Pools, k.columns[columnPool].At(b, at))),
-		Action:   mem.Action(k.columns[columnAction].At(b, at)),
+		TimeUS:   int64(k.columns[FieldTime].At(b, at)),
+		Ptr:      driver.Pointer(k.columns[FieldPtr].At(b, at)),
+		Size:     int64(k.columns[FieldSize].At(b, at)),
+		Stack:    number(n.Stacks, k.columns[FieldStack].At(b, at)),
+		Stream:   number(n.Streams, k.columns[FieldStream].At(b, at)),
+		Metadata: number(n.Metadata, k.columns[FieldMetadata].At(b, at)),
+		Pool:     uint16(number(n.Pools, k.columns[FieldPool].At(b, at))),
+		Action:   mem.Action(k.columns[FieldAction].At(b, at)),
 	}
 }
 
 // TimeUS returns the time of an event.
 func (c *Columns) TimeUS(i int) int64 {
 	k, at := c.place(i)
-	return int64(k.columns[columnTime].At(k.bytes, at))
+	return int64(k.columns[FieldTime].At(k.bytes, at))
 }
 
 // Size returns the size of an event.
 func (c *Columns) Size(i int) int64 {
 	k, at := c.place(i)
-	return int64(k.columns[columnSize].At(k.bytes, at))
+	return int64(k.columns[FieldSize].At(k.bytes, at))
 }
 
 // Ptr returns the address of an event.
 func (c *Columns) Ptr(i int) driver.Pointer {
 	k, at := c.place(i)
-	return driver.Pointer(k.columns[columnPtr].At(k.bytes, at))
+	return driver.Pointer(k.columns[FieldPtr].At(k.bytes, at))
 }
 
 // Events returns all events in the usual form.
 func (c *Columns) Events() []Event {
 	events := make([]Event, c.Len())
-	c.read(0, events, make([]uint64, min(len(events), chunkEvents)))
+	c.read(0, events, &allFields, make([]uint64, min(len(events), chunkEvents)))
 	return events
 }
 
 // read sets events to those from an index on.
-func (c *Columns) read(from int, events []Event, scratch []uint64) {
+func (c *Columns) read(from int, events []Event, fields *fieldSet, scratch []uint64) {
 	for len(events) > 0 {
 		k, at := c.place(from)
 		n := min(len(events), chunkEvents-at, len(scratch))
-		k.read(at, events[:n], &c.numbers, scratch)
+		k.read(at, events[:n], &c.numbers, fields, scratch)
 		events = events[n:]
 		from += n
 	}
 }
 
-// read sets events to those from an index on. They must all be in the chunk. The scratch memory has room for one value of
-// each event.
-func (k *chunk) read(from int, events []Event, n *Numbers, scratch []uint64) {
+// read sets the fields of events to those from an index on. They must all be in the chunk. The scratch memory has room for
+// one value of each event.
+func (k *chunk) read(from int, events []Event, n *Numbers, fields *fieldSet, scratch []uint64) {
 	v := scratch[:len(events)]
-	k.columns[columnTime].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].TimeUS = int64(x)
+	for f, wanted := range fields {
+		if wanted {
+			k.columns[f].Read(k.bytes, from, v)
+			set(Field(f), events, v, n)
+		}
 	}
-	k.columns[columnPtr].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Ptr = driver.Pointer(x)
-	}
-	k.columns[columnSize].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Size = int64(x)
-	}
-	k.columns[columnStack].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Stack = number(n.Stacks, x)
-	}
-	k.columns[columnStream].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Stream = number(n.Streams, x)
-	}
-	k.columns[columnMetadata].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Metadata = number(n.Metadata, x)
-	}
-	k.columns[columnPool].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Pool = uint16(number(n.Pools, x))
-	}
-	k.columns[columnAction].Read(k.bytes, from, v)
-	for i, x := range v {
-		events[i].Action = mem.Action(x)
+}
+
+// set sets a field of events.
+func set(f Field, events []Event, v []uint64, n *Numbers) {
+	events = events[:len(v)]
+	switch f {
+	case FieldTime:
+		for i, x := range v {
+			events[i].TimeUS = int64(x)
+		}
+	case FieldPtr:
+		for i, x := range v {
+			events[i].Ptr = driver.Pointer(x)
+		}
+	case FieldSize:
+		for i, x := range v {
+			events[i].Size = int64(x)
+		}
+	case FieldStack:
+		for i, x := range v {
+			events[i].Stack = number(n.Stacks, x)
+		}
+	case FieldStream:
+		for i, x := range v {
+			events[i].Stream = number(n.Streams, x)
+		}
+	case FieldMetadata:
+		for i, x := range v {
+			events[i].Metadata = number(n.Metadata, x)
+		}
+	case FieldPool:
+		for i, x := range v {
+			events[i].Pool = uint16(number(n.Pools, x))
+		}
+	case FieldAction:
+		for i, x := range v {
+			events[i].Action = mem.Action(x)
+		}
 	}
 }
 
@@ -180,21 +202,21 @@ func number[T ~uint32](table []T, x uint64) T {
 func (k *chunk) pack(events []Event, scratch *packing) {
 	v := scratch.values[:len(events)]
 	p := &scratch.packer
-	column := func(c int, value func(e *Event) uint64) {
+	column := func(c Field, value func(e *Event) uint64) {
 		for i := range events {
 			v[i] = value(&events[i])
 		}
-		k.columns[c] = p.Column(v, c == columnTime, c == columnSize)
+		k.columns[c] = p.Column(v, c == FieldTime, c == FieldSize)
 	}
 	p.Bytes = p.Bytes[:0]
-	column(columnTime, func(e *Event) uint64 { return uint64(e.TimeUS) })
-	column(columnPtr, func(e *Event) uint64 { return uint64(e.Ptr) })
-	column(columnSize, func(e *Event) uint64 { return uint64(e.Size) })
-	column(columnStack, func(e *Event) uint64 { return uint64(e.Stack) })
-	column(columnStream, func(e *Event) uint64 { return uint64(e.Stream) })
-	column(columnMetadata, func(e *Event) uint64 { return uint64(e.Metadata) })
-	column(columnPool, func(e *Event) uint64 { return uint64(e.Pool) })
-	column(columnAction, func(e *Event) uint64 { return uint64(e.Action) })
+	column(FieldTime, func(e *Event) uint64 { return uint64(e.TimeUS) })
+	column(FieldPtr, func(e *Event) uint64 { return uint64(e.Ptr) })
+	column(FieldSize, func(e *Event) uint64 { return uint64(e.Size) })
+	column(FieldStack, func(e *Event) uint64 { return uint64(e.Stack) })
+	column(FieldStream, func(e *Event) uint64 { return uint64(e.Stream) })
+	column(FieldMetadata, func(e *Event) uint64 { return uint64(e.Metadata) })
+	column(FieldPool, func(e *Event) uint64 { return uint64(e.Pool) })
+	column(FieldAction, func(e *Event) uint64 { return uint64(e.Action) })
 	k.bytes = slices.Clone(p.Bytes)
 }
 
@@ -204,19 +226,8 @@ type packing struct {
 	packer packed.Packer
 }
 
-// A Field is a number of an event that Numbers can replace.
-type Field uint8
-
-// The fields.
-const (
-	FieldStack    Field = columnStack
-	FieldStream   Field = columnStream
-	FieldMetadata Field = columnMetadata
-	FieldPool     Field = columnPool
-)
-
 // each calls f for the values of a column in order, some at a time, with the index of the first.
-func (c *Columns) each(column int, f func(first int, values []uint64)) {
+func (c *Columns) each(column Field, f func(first int, values []uint64)) {
 	scratch := make([]uint64, min(c.Len(), chunkEvents))
 	for i := 0; i < c.Len(); {
 		k, at := c.place(i)
@@ -227,10 +238,10 @@ func (c *Columns) each(column int, f func(first int, values []uint64)) {
 	}
 }
 
-// EachNumber calls f for the numbers of a field, which Numbers do not replace, with the index of an event: for the first of
+// EachNumber calls f for the numbers of a field that Numbers can replace, as they are without, with the index of an event: for the first of
 // several successive events with the same number at least.
 func (c *Columns) EachNumber(field Field, f func(i int, number uint32)) {
-	c.each(int(field), func(first int, values []uint64) {
+	c.each(field, func(first int, values []uint64) {
 		last := ^uint64(0)
 		for j, x := range values {
 			if x != last {

@@ -91,7 +91,7 @@ func TestColumnsAreCompact(t *testing.T) {
 	c := columnsOf(eventsLike(n, false, 1))
 	bytes := 0
 	for _, k := range c.chunks {
-		bytes += len(k.bytes) + int(numColumns)*40 + 32
+		bytes += len(k.bytes) + int(numFields)*40 + 32
 	}
 	if bytes > 10*n {
 		t.Errorf("%.1f bytes for each event, want at most 10", float64(bytes)/n)

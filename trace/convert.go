@@ -87,7 +87,7 @@ func (c *converter) convert() error {
 		return err
 	}
 	c.number()
-	gaps, reader := c.t.Gaps, c.t.Reader()
+	gaps, reader := c.t.Gaps, c.t.Reader(FieldPtr, FieldSize, FieldStream, FieldPool, FieldAction)
 	for i := 0; i < c.t.Len(); i++ {
 		for ; len(gaps) > 0 && gaps[0] <= i; gaps = gaps[1:] {
 			c.gap(gaps[0])
@@ -244,7 +244,7 @@ func (t *Trace) survey() (n survey, quick bool) {
 		return n, false
 	}
 	last := uint64(0)
-	t.Columns.each(columnAction, func(_ int, actions []uint64) {
+	t.Columns.each(FieldAction, func(_ int, actions []uint64) {
 		for _, a := range actions {
 			switch mem.Action(a) {
 			case mem.ActionAlloc:

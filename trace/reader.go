@@ -46,7 +46,7 @@ func (t *Trace) Find(actions ...mem.Action) (found []int32) {
 		}
 		return found
 	}
-	t.Columns.each(columnAction, func(i int, actions []uint64) {
+	t.Columns.each(FieldAction, func(i int, actions []uint64) {
 		for j, a := range actions {
 			if wanted[a] {
 				found = append(found, int32(i+j))
@@ -59,7 +59,7 @@ func (t *Trace) Find(actions ...mem.Action) (found []int32) {
 // EachTime calls f for the times of all events in order, some at a time, with the index of the first.
 func (t *Trace) EachTime(f func(first int, us []uint64)) {
 	if t.Columns != nil {
-		t.Columns.each(columnTime, f)
+		t.Columns.each(FieldTime, f)
 		return
 	}
 	us := make([]uint64, min(len(t.Events), chunkEvents))
@@ -78,18 +78,27 @@ type Reader struct {
 	events  []Event // all, or a part of the columns
 	first   int     // the index of events[0]
 	columns *Columns
+	fields  fieldSet
 	scratch []uint64
 }
 
 // readerEvents is the number of events that a Reader unpacks at a time, besides one that follows them.
 const readerEvents = 512
 
-// Reader returns a reader.
-func (t *Trace) Reader() *Reader {
+// Reader returns a reader of some fields of the events, or of all if none are named. Other fields may have any value. Fewer
+// fields are quicker.
+func (t *Trace) Reader(fields ...Field) *Reader {
 	if t.Columns == nil {
 		return &Reader{events: t.Events}
 	}
-	return &Reader{columns: t.Columns}
+	r := &Reader{columns: t.Columns}
+	for _, f := range fields {
+		r.fields[f] = true
+	}
+	if len(fields) == 0 {
+		r.fields = allFields
+	}
+	return r
 }
 
 // At returns an event, which must not be changed. It is valid until the next call.
@@ -125,7 +134,7 @@ func (r *Reader) load(i int) {
 		r.events = make([]Event, n)
 	}
 	r.events, r.first = r.events[:n], first
-	r.columns.read(first, r.events, r.scratch)
+	r.columns.read(first, r.events, &r.fields, r.scratch)
 }
 
 // Expanded returns a trace with Events in place of Columns, which shares all else with t.

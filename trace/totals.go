@@ -25,7 +25,7 @@ func (t *Totals) Add(a mem.Action, size int64) {
 
 // Totals returns the sums of all events of t.
 func (t *Trace) Totals() (sums Totals) {
-	r := t.Reader()
+	r := t.Reader(FieldSize, FieldAction)
 	for i := range t.Len() {
 		e := r.At(i)
 		sums.Add(e.Action, e.Size)

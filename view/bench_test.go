@@ -2,10 +2,13 @@ package view
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,14 +37,42 @@ func generated(tb testing.TB, events int) (path string) {
 	return path
 }
 
-// BenchmarkFirstPicture measures the parts of the time from a file to the first picture of it. Run it with -benchtime
-// 1x.
+var manyEvents = flag.Int("events", 0, "events of a further recording for BenchmarkFirstPicture")
+
+// peakMemory returns the most memory that the process had since it was reset, in MiB.
+func peakMemory(b *testing.B) float64 {
+	b.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, text, _ := strings.Cut(string(status), "VmHWM:")
+	var kib float64
+	if _, err := fmt.Sscan(text, &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
+}
+
+// resetPeakMemory forgets the memory that the process had.
+func resetPeakMemory() {
+	debug.FreeOSMemory()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // not on all systems
+}
+
+// BenchmarkFirstPicture measures the parts of the time from a file to the first picture of it, and the memory of the
+// process. Run it with -benchtime 1x.
 func BenchmarkFirstPicture(b *testing.B) {
-	for _, events := range []int{100_000, 3_000_000, 10_000_000} {
+	sizes := []int{100_000, 3_000_000, 10_000_000}
+	if *manyEvents > 0 {
+		sizes = append(sizes, *manyEvents)
+	}
+	for _, events := range sizes {
 		b.Run(fmt.Sprint(events), func(b *testing.B) {
 			path := generated(b, events)
 			b.ResetTimer()
 			for range b.N {
+				resetPeakMemory()
 				begun := time.Now()
 				f, err := os.Open(path)
 				if err != nil {
@@ -71,11 +102,11 @@ func BenchmarkFirstPicture(b *testing.B) {
 				b.ReportMetric(drawn.Sub(set).Seconds(), "s/memory")
 				addresses := time.Now()
 				b.ReportMetric(addresses.Sub(drawn).Seconds(), "s/addresses")
+				b.ReportMetric(peakMemory(b), "MiB/peak")
 				var m runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&m)
 				b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "MiB/live")
-				b.ReportMetric(float64(m.HeapSys)/(1<<20), "MiB/sys")
 				settling := time.Now()
 				r.settle()
 				b.ReportMetric(time.Since(settling).Seconds(), "s/settle")

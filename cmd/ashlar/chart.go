@@ -33,7 +33,7 @@ func newChart(t *trace.Trace, d *summary, each func(e *trace.Event)) chart {
 	}
 	column, last := 0, chartColumns-1
 	c.requested[0], c.reserved[0] = sums.Requested.Current, sums.Reserved.Current
-	r := t.Reader()
+	r := t.Reader(trace.FieldTime, trace.FieldSize, trace.FieldStack, trace.FieldAction)
 	for i := range t.Len() {
 		e := r.At(i)
 		at := i * chartColumns / t.Len()

@@ -200,7 +200,7 @@ type survey struct {
 // surveyOf surveys a history.
 func surveyOf(t *trace.Trace) *survey {
 	n := &survey{start: t.TimeUS(0), end: t.TimeUS(0), sizes: map[int64]bool{}}
-	r := t.Reader()
+	r := t.Reader(trace.FieldTime, trace.FieldSize, trace.FieldAction)
 	last := int64(-1)
 	for i := range t.Len() {
 		e := r.At(i)
