@@ -14,10 +14,11 @@ type steps struct {
 	planned int64          // steps that followed the plan to the end
 }
 
-// Step runs f, one repetition of a program that repeats, such as a training step. The first times the operations and the
-// second is recorded. From the third on the runtime knows when each tensor is read next, and chooses by that what to
-// evict. If a step runs other operations than the recorded one, the runtime goes on without a plan, and records the
-// next step again. Step returns the error of f. Steps do not nest; calls outside of steps are not planned.
+// Step runs f, one repetition of a program that repeats, such as a training step. The first times the operations and
+// the second is recorded. From the third on the runtime knows when each tensor is read next, and chooses by that what
+// to evict and what to copy. If a step runs other operations than the recorded one, the runtime goes on without a plan,
+// and records the next step again. Step returns the error of f. Steps do not nest; calls outside of steps are not
+// planned.
 func (r *Runtime) Step(f func() error) (err error) {
 	if err := r.beginStep(); err != nil {
 		return err

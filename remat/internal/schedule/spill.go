@@ -3,18 +3,28 @@ package schedule
 // Copies to the host. An engine with a Link copies storages to the host ahead of need, while the link is idle and
 // memory is short: those first that take the most time to make for a byte. For policies, a storage with a copy then
 // costs at most the part of a copy back that is not hidden. To read it again it is copied back, or computed if that is
-// faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need, since
-// a program with a backward pass reads them next; for them, copied ones that were made earlier may be evicted.
+// faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need,
+// since a program with a backward pass reads them next; for them, copied ones that are read later may be evicted.
+//
+// While the engine follows a plan, it knows when a storage is read next. It copies whenever the link is idle, what is not
+// read soon, and copies back what is read soon.
 //
 // The engine follows the link in its own time: one queue for each direction. If the executor is a Copier it makes the
 // copies; otherwise they are simulated.
 
 const (
-	youngest   = 16  // storages made last are not copied out: most of them are released soon
-	mostAhead  = 8   // storages that are copied back ahead of need at a time
-	dearest    = 4   // how much longer a copy may take than the operation that makes a storage
-	shown      = 0.5 // the part of a copy back that is taken not to be hidden
 	hostAbsent = -1
+	mostAhead  = 16 // storages that are copied back ahead of need at a time
+
+	youngest        = 16 // storages made last are not copied out: most of them are released soon
+	youngestPlanned = 4
+	dearest         = 4 // how much longer a copy may take than the operation that makes a storage
+
+	shown        = 0.5 // the part of a copy back that is taken not to be hidden
+	shownPlanned = 0.2
+
+	leastAway = 2  // what is read sooner than in the time of so many copies is not copied out
+	horizon   = 16 // what is read later than in the time of so many copies is not copied back yet
 )
 
 // A spilling is the state of the link.
@@ -45,25 +55,34 @@ func (l *spilling) transfer(size int64) int64 {
 	return l.LatencyNs + int64(float64(size)/l.BytesPerSecond*1e9)
 }
 
-// offload starts a copy to the host if the link is idle and memory is short.
+// offload starts a copy to the host if the link is idle and memory is short, or will be by the plan.
 func (e *Engine) offload() {
 	plenty := e.stats.Evictions == 0 && (e.budget == 0 || 2*e.stats.Used < e.budget)
-	if !e.spills() || plenty || e.link.outFree > e.now || e.serial < e.link.look {
+	if !e.spills() || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
 		return
 	}
 	best, rate := Storage(None), 0.0
 	for _, s := range e.pool {
 		st := &e.storages[s]
-		if st.host.place != hostAbsent || st.refs == 0 || e.serial-st.serial <= youngest {
-			continue
-		}
-		if r := float64(st.cost) / float64(st.size); r > rate && dearest*st.cost >= e.link.transfer(st.size) {
+		if r := float64(st.cost) / float64(st.size); r > rate && e.worthCopy(s, st) {
 			best, rate = s, r
 		}
 	}
 	if best == None || !e.copyOut(best) {
 		e.link.look = e.serial + youngest/2
 	}
+}
+
+// worthCopy reports whether a storage may be copied out.
+func (e *Engine) worthCopy(s Storage, st *storage) bool {
+	if st.host.place != hostAbsent || st.refs == 0 {
+		return false
+	}
+	age, time := e.serial-st.serial, e.link.transfer(st.size)
+	if e.Following() {
+		return age > youngestPlanned && e.follow.until(s) >= leastAway*time
+	}
+	return age > youngest && dearest*st.cost >= time
 }
 
 // remaking returns the time to compute a missing value and what is missing for it, or a time over the limit.
@@ -107,10 +126,24 @@ func (e *Engine) copyCost(cost int64, s *storage) int64 {
 	if s.host.place == hostAbsent || s.host.copied > e.now || s.host.unread {
 		return cost
 	}
-	return min(cost, int64(shown*float64(e.link.transfer(s.size))))
+	part := shown
+	if e.Following() {
+		part = shownPlanned
+	}
+	return min(cost, int64(part*float64(e.link.transfer(s.size))))
 }
 
-// cleanVictim returns the storage with a copy on the host that was not read for the longest time, or None.
+// later reports whether a storage is read after another, as far as that is known: by the plan, or else in the reverse
+// order of their making.
+func (e *Engine) later(a, b Storage) bool {
+	if !e.Following() {
+		return e.storages[a].serial < e.storages[b].serial
+	}
+	x, y := e.follow.until(a), e.follow.until(b)
+	return x < 0 && y >= 0 || x >= 0 && y >= 0 && x > y
+}
+
+// cleanVictim returns the storage with a copy on the host that is read last, or None.
 func (e *Engine) cleanVictim() Storage {
 	best := Storage(None)
 	for _, s := range e.link.near {
@@ -118,7 +151,7 @@ func (e *Engine) cleanVictim() Storage {
 		if st.pooled == None || st.host.copied > e.now || st.host.unread {
 			continue
 		}
-		if best == None || st.accessed < e.storages[best].accessed {
+		if best == None || e.later(s, best) {
 			best = s
 		}
 	}
@@ -236,7 +269,7 @@ func (e *Engine) arrived(inputs []Value) error {
 	if !e.spills() {
 		return nil
 	}
-	before := int32(-1)
+	trigger := Storage(None)
 	for _, v := range inputs {
 		s := e.values[v].storage
 		st := &e.storages[s]
@@ -250,21 +283,21 @@ func (e *Engine) arrived(inputs []Value) error {
 				return err
 			}
 		}
-		if before < 0 || st.serial < before {
-			before = st.serial
+		if trigger == None || e.storages[s].serial < e.storages[trigger].serial {
+			trigger = s
 		}
 	}
-	if before >= 0 {
-		e.prefetch(before)
+	if trigger != None || e.Following() {
+		e.prefetch(trigger)
 	}
 	return nil
 }
 
-// roomBefore makes room for a storage by evicting storages with copies that were made before it.
+// roomBefore makes room for a storage by evicting storages with copies that are read after it.
 func (e *Engine) roomBefore(s Storage) bool {
 	for e.stats.Used+e.storages[s].size > e.budget {
 		v := e.cleanVictim()
-		if v == None || e.storages[v].serial >= e.storages[s].serial {
+		if v == None || !e.later(v, s) {
 			return false
 		}
 		e.evict(v)
@@ -272,28 +305,36 @@ func (e *Engine) roomBefore(s Storage) bool {
 	return true
 }
 
-// prefetch copies storages back that were made before the one with a number, the last first, while there is room.
-func (e *Engine) prefetch(before int32) {
+// prefetch copies storages back that are read next after the one that was just read, while there is room.
+func (e *Engine) prefetch(after Storage) {
 	l := &e.link
 	for range mostAhead {
 		best := Storage(None)
 		for _, s := range l.away {
-			st := &e.storages[s]
-			if st.serial < before && st.refs > 0 && (best == None || st.serial > e.storages[best].serial) {
+			if e.storages[s].refs > 0 && e.expected(s, after) && (best == None || e.later(best, s)) {
 				best = s
 			}
 		}
 		if best == None || e.budget == 0 {
 			return
 		}
-		st := &e.storages[best]
-		if l.inFree > e.now+mostAhead*l.transfer(st.size) || !e.roomBefore(best) {
+		if l.inFree > e.now+mostAhead*l.transfer(e.storages[best].size) || !e.roomBefore(best) {
 			return
 		}
 		if e.copyIn(best) != nil {
 			return // it is tried again when it is read
 		}
 		e.storages[best].host.unread = true
-		before = e.storages[best].serial
+		after = best
 	}
+}
+
+// expected reports whether a storage is likely to be read soon after another was.
+func (e *Engine) expected(s, after Storage) bool {
+	if !e.Following() {
+		return e.later(s, after)
+	}
+	until := e.follow.until(s)
+	wait := max(e.link.inFree-e.now, 0)
+	return until >= 0 && until <= wait+horizon*e.link.transfer(e.storages[s].size)
 }
