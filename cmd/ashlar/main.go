@@ -2,7 +2,7 @@
 // memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
 // (replay), searches for the settings that need the least (tune), checks that Ashlar's caching allocator does exactly
 // what PyTorch's did (verify), shows recordings as a page (view), draws pictures (plot), and converts snapshots for other
-// tools (export). It packs and plans memory (pack, plan), lists tensors in files (tensors), and lists, diagnoses and
+// tools (export). It packs and plans memory (pack, plan), simulates programs in less memory than they need (remat), lists tensors in files (tensors), and lists, diagnoses and
 // measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
@@ -89,6 +89,7 @@ type commands struct {
 	Estimate   estimateCmd   `cmd:"" help:"Estimate the memory of a model before it runs, from its checkpoint's header."`
 	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, from a trace or a CSV file, into as little memory as possible."`
 	Plan       planCmd       `cmd:"" help:"Place the blocks of a trace in one region, and write the plan for mem/planned."`
+	Remat      rematCmd      `cmd:"" help:"Simulate programs that drop results and compute them again, in less memory than they need."`
 	Devices    devicesCmd    `cmd:"" help:"List devices and their abilities."`
 	Doctor     doctorCmd     `cmd:"" help:"Report what the drivers need, what was found, and how to fix it."`
 	Bench      benchCmd      `cmd:"" help:"Measure the cost of the calls of a device."`

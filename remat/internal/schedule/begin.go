@@ -70,11 +70,5 @@ func (e *Engine) Overwritten(v Value) {
 	e.policy.evicted(s)
 }
 
-// Settle makes everything resident for good that was computed from a value.
-func (e *Engine) Settle(v Value) error {
-	s := e.values[v].storage
-	return e.keepReaders(None, s, append([]Value(nil), e.storages[s].values...))
-}
-
 // Fixed reports whether a value is never evicted.
 func (e *Engine) Fixed(v Value) bool { return e.storages[e.values[v].storage].fixed }

@@ -1,7 +1,5 @@
 package schedule
 
-import "fmt"
-
 // Call runs an operation. Its inputs are made resident, room is made for its outputs, and the executor computes. Each
 // output has one reference. After an error nothing has changed, except that storages may have been evicted or made
 // again.
@@ -10,10 +8,7 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 	o := e.announce(c)
 	e.follow.made(e, o)
 	e.tries = 0
-	err := e.overwrite(o, c)
-	if err == nil {
-		err = e.produce(o, false)
-	}
+	err := e.produce(o, false)
 	outputs := e.ops[o].outputs
 	if err != nil {
 		for _, v := range outputs {
@@ -27,11 +22,10 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 		s.accessed, s.used = e.now, e.now
 		e.policy.touched(e.values[v].storage)
 	}
-	if c.Fixed || overwrites(c) {
+	if c.Fixed {
 		for _, v := range outputs {
 			e.fix(e.values[v].storage)
 		}
-		e.age(o, c)
 		e.sever(o)
 		e.record.call(e, c, outputs)
 		e.forget()
@@ -39,15 +33,6 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 	}
 	e.record.call(e, c, outputs)
 	return o, outputs, nil
-}
-
-func overwrites(c Call) bool {
-	for _, out := range c.Outputs {
-		if out.Alias >= 0 && out.Overwrite {
-			return true
-		}
-	}
-	return false
 }
 
 // announce enters an operation and its outputs, which are not resident yet.
@@ -58,9 +43,6 @@ func (e *Engine) announce(c Call) Op {
 	})
 	record := &e.ops[o]
 	for i, v := range c.Inputs {
-		if e.values[v].stale {
-			panic(fmt.Sprintf("remat: input %d of %s was overwritten", i, c.Name))
-		}
 		record.slots[i] = int32(len(e.values[v].users))
 		e.values[v].users = append(e.values[v].users, user{o, int32(i)})
 	}

@@ -166,23 +166,21 @@ func (e *Engine) Unfollow() bool {
 // since other storages may be made of it.
 const never = 100
 
-// planned is h_DTR with equivalence classes. While the engine follows a plan, the time until a storage is read next
-// takes the place of the time since it was read last.
-type planned struct{ dtrClasses }
+// planned is the default policy. While the engine follows a plan, the time until a storage is read next takes the place
+// of the time since it was read last.
+type planned struct{ *chainPolicy }
 
 func (p *planned) victim(need int64) Storage {
 	f := &p.e.follow
 	if f.plan == nil {
-		return p.dtrClasses.victim(need)
+		return p.chainPolicy.victim(need)
 	}
 	end := float64(never * f.plan.clock[len(f.plan.ops)])
 	return p.least(func(id Storage, s *storage) float64 {
-		var cost int64
-		cost, p.seen = p.classes.around(id, p.seen)
 		distance := float64(f.until(id))
 		if distance < 0 {
 			distance = end
 		}
-		return float64(p.e.copyCost(s.cost+cost, s)) / (float64(s.size) * (distance + 1))
+		return p.cost(id) / (float64(s.size) * p.power(distance+1))
 	})
 }

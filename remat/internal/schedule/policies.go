@@ -11,12 +11,25 @@ var policies = []struct {
 	name, help string
 	make       func() Policy
 }{
+	{"chain", "the least time for the chain of operations that makes it again, by size and staleness", newDefault},
 	{"dtr-eq", "DTR with equivalence classes of evicted storages", func() Policy { return new(dtrClasses) }},
 	{"dtr", "DTR with exact neighbourhoods of evicted storages", func() Policy { return new(dtrExact) }},
 	{"dtr-local", "DTR with the cost of the storage alone", func() Policy { return new(dtrLocal) }},
 	{"lru", "the storage that was not used for the longest time", func() Policy { return new(lru) }},
 	{"largest", "the largest storage", func() Policy { return new(largest) }},
 	{"random", "any storage", func() Policy { return &random{rng: rand.New(rand.NewPCG(1, 2))} }},
+}
+
+// A Description says what a policy does.
+type Description struct{ Name, Help string }
+
+// Policies describes the policies; the first is the default.
+func Policies() []Description {
+	all := make([]Description, len(policies))
+	for i, p := range policies {
+		all[i] = Description{p.name, p.help}
+	}
+	return all
 }
 
 // PolicyNames returns the names of the policies that NewPolicy accepts.
@@ -39,4 +52,8 @@ func NewPolicy(name string) (Policy, error) {
 }
 
 // Default returns the policy that is used where none is configured.
-func Default() Policy { return new(planned) }
+func Default() Policy { return newDefault() }
+
+// newDefault returns the project's own policy. The weights were chosen on the logs in remat/testdata, and on those of
+// the authors of DTR; docs/decisions/0039 has the figures.
+func newDefault() Policy { return &planned{newChain(0.3, 0.03, 0.5)} }

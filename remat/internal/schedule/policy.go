@@ -11,7 +11,7 @@ type Policy interface {
 	relentless() bool
 
 	added(Storage)          // an operation that makes it was announced
-	changed(Storage)        // its cost changed
+	changed(Storage)        // its cost changed, or a copy to the host began
 	touched(Storage)        // it was read or made
 	entered(Storage)        // it became evictable
 	left(Storage)           // it became resident but not evictable, or was evicted

@@ -55,6 +55,9 @@ func (e *Engine) victim(need int64) Storage {
 func (e *Engine) evict(s Storage) {
 	if e.spills() {
 		e.save(s)
+		if host := &e.storages[s].host; host.place != hostAbsent {
+			e.stall(host.copied)
+		}
 	}
 	e.stats.Evictions++
 	e.stats.EvictedBytes += e.storages[s].size

@@ -35,10 +35,6 @@ type Call struct {
 type Output struct {
 	Size  int64 // bytes of a storage of its own; ignored for an alias
 	Alias int   // -1 if it owns its storage, or the index of the input whose storage it shares
-
-	// Overwrite says that the operation changes the storage of input Alias in place. Results that are computed from
-	// the old contents are made resident before, and neither they nor the storage are evicted any more.
-	Overwrite bool
 }
 
 // An Executor does the work that an engine decides. The engine calls it in the goroutine of its own caller.

@@ -118,6 +118,7 @@ func (e *Engine) copyOut(s Storage) bool {
 	e.stats.Host += st.size
 	e.stats.HostPeak = max(e.stats.HostPeak, e.stats.Host)
 	e.stats.CopiedOut += st.size
+	e.policy.changed(s)
 	return true
 }
 

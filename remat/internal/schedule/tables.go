@@ -9,7 +9,6 @@ type value struct {
 	ran     bool  // its operation ran; true for constants
 	defined bool  // its storage is resident and, for an alias, the operation ran since
 	alias   bool  // it shares the storage of another value
-	stale   bool  // its storage was overwritten
 	users   []user
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/golden"
+)
+
+const rematLogs = "../../remat/testdata/"
+
+// speeds are the numbers that depend on the machine.
+var speeds = regexp.MustCompile(` +[\d,]+\n`)
+
+func TestRematOutput(t *testing.T) {
+	golden.File(t, "testdata/help-remat.txt", ok(t, "remat", "--help"))
+	out := ok(t, "remat", "--policy", "chain,dtr-eq", rematLogs+"resnet.log.zst", rematLogs+"unet.log.zst")
+	golden.File(t, "testdata/remat.txt", speeds.ReplaceAllString(out, " N\n"))
+}
+
+func rematLines(t *testing.T, out string) []rematLine {
+	t.Helper()
+	var lines []rematLine
+	for text := range strings.Lines(out) {
+		var l rematLine
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func TestRematJSON(t *testing.T) {
+	lines := rematLines(t, ok(t, "remat", "--json", "--budget", "0.7,0.5", "--policy", "chain,dtr-eq", rematLogs+"unet.log.zst"))
+	if len(lines) != 4 {
+		t.Fatalf("%d lines, want one for each budget and policy", len(lines))
+	}
+	for i, l := range lines {
+		if l.Log != "unet" || l.Budget != []float64{0.7, 0.5}[i/2] || l.Policy != []string{"chain", "dtr-eq"}[i%2] {
+			t.Errorf("line %d is of %s, %v, %s", i, l.Log, l.Budget, l.Policy)
+		}
+		if !l.Completed || l.Ratio <= 1 || l.PeakBytes > l.BudgetBytes || l.ComputeNs <= l.BaselineNs || l.Seconds <= 0 ||
+			l.Evictions == 0 || l.Recomputes == 0 || l.Decisions == 0 || l.BottleneckBytes >= l.BudgetBytes {
+			t.Errorf("line %d is %+v", i, l)
+		}
+	}
+}
+
+// A program that cannot run at any budget sets the exit code.
+func TestRematWithoutRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large.log")
+	log := "{\"remat\":1}\n{\"constant\":10}\n{\"call\":\"f\",\"in\":[0],\"out\":[{\"size\":10}],\"ns\":5}\n"
+	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := ashlar(t, nil, "remat", "--budget", "0.5", path)
+	if got.code != exitNoRoom || !strings.Contains(got.out, "fails") {
+		t.Errorf("exit code %d and %q, want %d and a run that fails", got.code, got.out, exitNoRoom)
+	}
+}
+
+func TestRematUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"remat"},
+		{"remat", "--budget", "0", "x"},
+		{"remat", "--budget", "1.5", "x"},
+		{"remat", "--budget", "NaN", "x"},
+		{"remat", "--policy", "best", "x"},
+		{"remat", "--limit", "0", "x"},
+	} {
+		if got := ashlar(t, nil, args...); got.code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d", args, got.code, exitUsage)
+		}
+	}
+}

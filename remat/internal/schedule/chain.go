@@ -1,0 +1,282 @@
+package schedule
+
+import "math"
+
+// chainPolicy is the project's own policy. It evicts the storage with the least cost / (size * staleness^q), where the
+// cost is that of all evicted storages that have to be made first: the chain. It differs from DTR in three ways.
+//
+//   - Storages that are made from the evicted one do not count: in a program that computes gradients they are read
+//     before it, and it is made then anyway.
+//   - Staleness counts less. A result of the forward pass is stale until its gradient is computed, whatever it is:
+//     staleness mainly protects what was made just now.
+//   - A storage without references, all whose results are resident, costs nothing.
+//
+// The choice takes the same time for any number of storages. Evictable storages are in lists by the logarithm of their
+// cost for each byte, in the order of their last access, and only the first of each list is compared. The costs are
+// those known when a storage became evictable or was compared last: the chosen one is computed anew, and moved to the
+// list where it belongs if it is not the best any more.
+type chainPolicy struct {
+	base
+	live      float64 // weight of evicted storages that have references: they will be made for the program, too
+	later     float64 // weight of evicted storages that are made from this one
+	exponent  float64 // of the staleness
+	lists     [buckets]list
+	filled    bitmap
+	nodes     []chainNode
+	walk      walk
+	recosting []Storage
+	copying   []Storage // that are being copied to the host
+}
+
+// A bucket holds the storages whose cost for each byte lies within a factor of 2^(1/perOctave).
+const (
+	perOctave = 4
+	lowest    = -20 // the logarithm of the least cost for each byte, in ns
+	buckets   = 60*perOctave + 1
+)
+
+// tries is how many storages are compared anew before one is evicted.
+const retries = 100
+
+type chainNode struct {
+	cost       float64 // of the chain, when it was computed last
+	known      bool    // the cost was computed, and has not become less since
+	prev, next Storage
+	bucket     int16 // or -1
+}
+
+type list struct{ first, last Storage }
+
+func newChain(live, later, exponent float64) *chainPolicy {
+	p := &chainPolicy{live: live, later: later, exponent: exponent}
+	for i := range p.lists {
+		p.lists[i] = list{None, None}
+	}
+	return p
+}
+
+func (*chainPolicy) relentless() bool { return true }
+
+func (p *chainPolicy) entered(s Storage) {
+	for len(p.nodes) < len(p.e.storages) {
+		p.nodes = append(p.nodes, chainNode{bucket: None})
+	}
+	n := &p.nodes[s]
+	if !n.known {
+		n.cost, n.known = p.cost(s), true
+	}
+	p.insert(s, n.cost)
+}
+
+func (p *chainPolicy) left(s Storage) { p.remove(s) }
+
+// changed, released and forgotten say that a known cost is wrong.
+func (p *chainPolicy) changed(s Storage) {
+	p.unknown(s)
+	if p.e.storages[s].host.place != hostAbsent {
+		p.copying = append(p.copying, s)
+	}
+}
+
+func (p *chainPolicy) released(s Storage)  { p.unknown(s) }
+func (p *chainPolicy) forgotten(s Storage) { p.unknown(s) }
+
+func (p *chainPolicy) unknown(s Storage) {
+	if int(s) < len(p.nodes) {
+		p.nodes[s].known = false
+	}
+}
+
+// restored computes the costs anew of what is made from a storage: they have become less.
+func (p *chainPolicy) restored(s Storage, again bool) {
+	if !again {
+		return
+	}
+	p.recosting = p.recosting[:0]
+	p.walk.visit(p.e, s, near, p.e.children, func(c Storage, st *storage) bool {
+		if st.pooled != None {
+			p.recosting = append(p.recosting, c)
+		} else {
+			p.unknown(c)
+		}
+		return !st.resident
+	})
+	for _, c := range p.recosting {
+		p.update(c)
+	}
+	p.e.parents(s, func(parent Storage) {
+		if st := &p.e.storages[parent]; st.pooled != None && st.refs == 0 {
+			p.update(parent)
+		}
+	})
+}
+
+// update moves a storage to the list of its present cost, and reports whether that is another.
+func (p *chainPolicy) update(s Storage) bool {
+	cost := p.cost(s)
+	if bucketOf(cost, p.e.storages[s].size) == int(p.nodes[s].bucket) {
+		p.nodes[s].cost = cost
+		return false
+	}
+	p.remove(s)
+	p.nodes[s].known = true
+	p.insert(s, cost)
+	return true
+}
+
+// cost returns the cost to make a storage again.
+func (p *chainPolicy) cost(s Storage) float64 {
+	st := &p.e.storages[s]
+	if st.refs == 0 && p.spent(s) {
+		return 0
+	}
+	cost := p.without(st)
+	p.walk.visit(p.e, s, maxWalk, p.e.parents, func(_ Storage, st *storage) bool {
+		if st.resident {
+			return false
+		}
+		weight := 1.0
+		if st.refs > 0 {
+			weight = p.live
+		}
+		cost += weight * p.without(st)
+		return st.host.place == hostAbsent
+	})
+	if p.later > 0 {
+		p.walk.visit(p.e, s, maxWalk, p.e.children, func(_ Storage, st *storage) bool {
+			if !st.resident {
+				cost += p.later * p.without(st)
+			}
+			return !st.resident
+		})
+	}
+	return float64(p.e.copyCost(int64(cost), st))
+}
+
+// without returns the cost of a storage alone: to compute it, or to copy it back.
+func (p *chainPolicy) without(st *storage) float64 { return float64(p.e.copyCost(st.cost, st)) }
+
+// spent reports whether all that is made from a storage is resident.
+func (p *chainPolicy) spent(s Storage) bool {
+	for _, v := range p.e.storages[s].values {
+		for _, u := range p.e.values[v].users {
+			for _, out := range p.e.ops[u.op].outputs {
+				if !p.e.storages[p.e.values[out].storage].resident {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (p *chainPolicy) victim(int64) Storage {
+	p.copied()
+	for range retries {
+		s := p.best()
+		if s == None || !p.update(s) {
+			return s
+		}
+	}
+	return p.best()
+}
+
+// copied computes the costs anew of storages whose copy to the host is complete.
+func (p *chainPolicy) copied() {
+	rest := p.copying[:0]
+	for _, s := range p.copying {
+		st := &p.e.storages[s]
+		switch {
+		case st.host.place == hostAbsent:
+		case st.host.copied > p.e.now:
+			rest = append(rest, s)
+		case st.pooled != None:
+			p.update(s)
+		}
+	}
+	p.copying = rest
+}
+
+// best returns the storage with the least score among the first of all lists.
+func (p *chainPolicy) best() Storage {
+	least, found := math.Inf(1), Storage(None)
+	for b := range p.filled.all {
+		s := p.lists[b].first
+		if b == 0 {
+			return s
+		}
+		st := &p.e.storages[s]
+		staleness := max(float64(p.e.now-st.accessed), 1)
+		score := p.nodes[s].cost / (float64(st.size) * p.power(staleness))
+		if found == None || score < least {
+			least, found = score, s
+		}
+	}
+	return found
+}
+
+func (p *chainPolicy) power(x float64) float64 {
+	switch p.exponent {
+	case 0.5:
+		return math.Sqrt(x)
+	case 0.25:
+		return math.Sqrt(math.Sqrt(x))
+	}
+	return math.Pow(x, p.exponent)
+}
+
+// bucketOf returns the list for a cost and a size. The first is for what costs nothing.
+func bucketOf(cost float64, size int64) int {
+	if cost <= 0 {
+		return 0
+	}
+	b := 1 + int(perOctave*(math.Log2(cost/float64(size))-lowest))
+	return min(max(b, 1), buckets-1)
+}
+
+func (p *chainPolicy) insert(s Storage, cost float64) {
+	b := bucketOf(cost, p.e.storages[s].size)
+	l := &p.lists[b]
+	p.nodes[s] = chainNode{cost: cost, known: p.nodes[s].known, prev: l.last, next: None, bucket: int16(b)}
+	at := p.e.storages[s].accessed
+	for p.nodes[s].prev != None && p.e.storages[p.nodes[s].prev].accessed > at {
+		p.nodes[s].next = p.nodes[s].prev
+		p.nodes[s].prev = p.nodes[p.nodes[s].prev].prev
+	}
+	p.link(s, l)
+	p.filled.set(b)
+}
+
+// link makes the neighbours of a storage in a list point to it.
+func (p *chainPolicy) link(s Storage, l *list) {
+	n := &p.nodes[s]
+	if n.prev == None {
+		l.first = s
+	} else {
+		p.nodes[n.prev].next = s
+	}
+	if n.next == None {
+		l.last = s
+	} else {
+		p.nodes[n.next].prev = s
+	}
+}
+
+func (p *chainPolicy) remove(s Storage) {
+	n := &p.nodes[s]
+	l := &p.lists[n.bucket]
+	if n.prev == None {
+		l.first = n.next
+	} else {
+		p.nodes[n.prev].next = n.next
+	}
+	if n.next == None {
+		l.last = n.prev
+	} else {
+		p.nodes[n.next].prev = n.prev
+	}
+	if l.first == None {
+		p.filled.clear(int(n.bucket))
+	}
+	n.bucket = None
+}

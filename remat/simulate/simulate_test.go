@@ -1,0 +1,138 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// extra is the share of the time that a policy adds at a budget, and whether the program ran to its end.
+func extra(t *testing.T, l *Log, share float64, policy string) (float64, bool) {
+	t.Helper()
+	r, err := l.Run(Config{Budget: int64(share * float64(l.Peak)), Policy: policy, MaxTime: 2 * l.Baseline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Peak > int64(share*float64(l.Peak)) {
+		t.Errorf("%s uses %d bytes, more than the budget of %v of %d", policy, r.Peak, share, l.Peak)
+	}
+	return r.Ratio(l) - 1, r.Completed
+}
+
+// TestOwnPolicyAddsLessThanDTR compares the default policy with DTR at half of the peak.
+func TestOwnPolicyAddsLessThanDTR(t *testing.T) {
+	own, dtr := 0.0, 0.0
+	for _, name := range []string{"resnet", "unet", "inception", "experts", "graph"} {
+		l := sample(t, name)
+		ours, ok := extra(t, l, 0.5, "")
+		theirs, _ := extra(t, l, 0.5, "dtr-eq")
+		if !ok || ours > theirs {
+			t.Errorf("%s: the own policy adds %.3f (completed: %v), DTR %.3f", name, ours, ok, theirs)
+		}
+		own, dtr = own+ours, dtr+theirs
+	}
+	if own > 0.75*dtr {
+		t.Errorf("the own policy adds %.3f in all, DTR %.3f: want at most three quarters", own, dtr)
+	}
+}
+
+// TestAllPoliciesKeepTheBudget runs a program at a budget that all can keep.
+func TestAllPoliciesKeepTheBudget(t *testing.T) {
+	l := sample(t, "resnet")
+	for _, p := range Policies() {
+		if added, ok := extra(t, l, 0.9, p.Name); !ok || added <= 0 || added > 0.2 {
+			t.Errorf("%s adds %.3f (completed: %v) at 0.9, want more than 0 and at most 0.2", p.Name, added, ok)
+		}
+	}
+}
+
+func TestWithoutABudgetNothingIsRepeated(t *testing.T) {
+	l := sample(t, "unet")
+	r, err := l.Run(Config{})
+	if err != nil || !r.Completed || r.Time != l.Baseline || r.Peak != l.Peak || r.Evictions != 0 {
+		t.Errorf("got %+v, %v, want the baseline %v and the peak %d", r, err, l.Baseline, l.Peak)
+	}
+}
+
+func TestBelowTheBottleneckNothingRuns(t *testing.T) {
+	l := sample(t, "unet")
+	r, err := l.Run(Config{Budget: l.Bottleneck - 1, MaxTime: 3 * l.Baseline})
+	if err != nil || r.Completed || r.Err == nil {
+		t.Errorf("got %+v, %v, want a run that fails", r, err)
+	}
+}
+
+func TestTheTimeIsLimited(t *testing.T) {
+	l := sample(t, "resnet")
+	r, err := l.Run(Config{Budget: l.Peak / 2, Policy: "lru", MaxTime: 2 * l.Baseline})
+	if err != nil || r.Completed || !errors.Is(r.Err, errTime) || r.Time < l.Baseline || r.Time > 2*l.Baseline {
+		t.Errorf("got %+v, %v, want an end at twice %v", r, err, l.Baseline)
+	}
+}
+
+// A fast link saves time, and the limit of the host holds.
+func TestLink(t *testing.T) {
+	l := sample(t, "gan")
+	run := func(c Config) *Result {
+		c.Budget = l.Peak / 2
+		r, err := l.Run(c)
+		if err != nil || !r.Completed {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r
+	}
+	without, with, little := run(Config{}), run(Config{Link: 25e9}), run(Config{Link: 25e9, HostLimit: 20 << 20})
+	if with.Time >= without.Time || with.CopiedOut == 0 || with.HostPeak == 0 {
+		t.Errorf("with a link: %+v, without: %+v", with, without)
+	}
+	if little.HostPeak > 20<<20 {
+		t.Errorf("%d bytes are on the host, the limit is %d", little.HostPeak, 20<<20)
+	}
+}
+
+func TestUnknownPolicy(t *testing.T) {
+	if _, err := sample(t, "unet").Run(Config{Policy: "best"}); err == nil {
+		t.Error("an unknown policy was accepted")
+	}
+}
+
+func BenchmarkLog(b *testing.B) {
+	for _, name := range []string{"resnet", "treelstm", "lstm"} {
+		l := sample(b, name)
+		for _, policy := range []string{"chain", "dtr-eq"} {
+			b.Run(name+"/"+policy, func(b *testing.B) {
+				for b.Loop() {
+					l.Run(Config{Budget: int64(0.7 * float64(l.Peak)), Policy: policy, MaxTime: 3 * l.Baseline})
+				}
+				b.ReportMetric(float64(l.Operations), "operations")
+			})
+		}
+	}
+}
+
+func Example() {
+	// Three layers forward and two back, in the own format. Each result takes 10 bytes.
+	log, err := Read(strings.NewReader(`{"remat":1}
+{"constant":1}
+{"call":"f1","in":[0],"out":[{"size":10}],"ns":100}
+{"call":"f2","in":[1],"out":[{"size":10}],"ns":10}
+{"call":"f3","in":[2],"out":[{"size":10}],"ns":100}
+{"call":"b3","in":[3,2],"out":[{"size":10}],"ns":100}
+{"release":3}
+{"release":2}
+{"call":"b2","in":[4,1],"out":[{"size":10}],"ns":100}
+{"release":4}
+{"release":1}
+`))
+	if err != nil {
+		panic(err)
+	}
+	for _, budget := range []int64{log.Peak, 31} {
+		r, _ := log.Run(Config{Budget: budget})
+		fmt.Printf("%d bytes: %v of %v, %d evictions\n", budget, r.Time, log.Baseline, r.Evictions)
+	}
+	// Output:
+	// 41 bytes: 410ns of 410ns, 0 evictions
+	// 31 bytes: 510ns of 410ns, 1 evictions
+}
