@@ -47,7 +47,7 @@ func (r *Runtime) Call(name string, f Func, inputs ...*Tensor) ([]*Tensor, error
 func (r *Runtime) Do(op Op, inputs ...*Tensor) ([]*Tensor, error) {
 	r.lock("Call")
 	defer r.unlock()
-	r.costs.poll(r.engine)
+	r.poll()
 	w, err := r.newWork(op, inputs)
 	if err != nil {
 		return nil, err

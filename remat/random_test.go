@@ -109,6 +109,7 @@ type program struct {
 	denied int   // operations without room
 	remade int64 // operations that were run again
 	copied int64 // bytes that were copied back from the host
+	plans  int64 // repetitions that followed a plan
 }
 
 // A pair is a tensor of the program in both worlds.
@@ -373,8 +374,22 @@ func (p *program) run(steps int) {
 	p.finish()
 }
 
-// start runs so many steps.
+// start runs so many steps. Every second program repeats: the first times are checked at once.
 func (p *program) start(steps int) {
+	p.t.Helper()
+	for range p.seed % 2 * 3 {
+		p.rng = rand.New(rand.NewPCG(p.seed, 19))
+		p.must(p.r.Step(func() error { p.once(steps / 3); return nil }))
+		for i := range p.pairs {
+			p.check(i)
+		}
+		p.releaseAll()
+	}
+	p.once(steps)
+}
+
+// once runs so many steps once.
+func (p *program) once(steps int) {
 	p.t.Helper()
 	for range 3 {
 		p.constant()
@@ -400,18 +415,23 @@ func (p *program) finish() {
 		p.check(i)
 	}
 	s := p.r.Stats()
-	p.remade, p.copied = s.Remade, s.CopiedIn
+	p.remade, p.copied, p.plans = s.Remade, s.CopiedIn, s.Planned
 	if s.Peak > p.budget || s.Used > p.budget {
 		p.t.Errorf("seed %d: peak of %d bytes, %d used, the budget is %d", p.seed, s.Peak, s.Used, p.budget)
 	}
 	p.end()
 }
 
+func (p *program) releaseAll() {
+	for _, h := range p.pairs {
+		h.under.Release()
+	}
+	p.pairs = nil
+}
+
 func (p *program) end() {
 	if p.seed%2 == 0 { // the others are released by Close
-		for _, h := range p.pairs {
-			h.under.Release()
-		}
+		p.releaseAll()
 		if live := p.rig.limit.Live(); live > 0 {
 			p.t.Errorf("seed %d: %d bytes are live after the last release", p.seed, live)
 		}
@@ -433,18 +453,18 @@ var devices = []string{"sim", "host:total=64MiB"}
 
 func randomPrograms(t *testing.T, spec string, n int) {
 	t.Helper()
-	denied, remade, copied := 0, int64(0), int64(0)
+	denied, remade, copied, plans := 0, int64(0), int64(0), int64(0)
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
 		g := newRig(t, spec, seed)
 		p := newProgram(t, g, seed)
 		p.run(*steps)
-		denied, remade, copied = denied+p.denied, remade+p.remade, copied+p.copied
+		denied, remade, copied, plans = denied+p.denied, remade+p.remade, copied+p.copied, plans+p.plans
 		g.close(t)
 	}
-	t.Logf("%d programs: %d operations run again, %d bytes copied back, %d operations without room", n, remade, copied,
-		denied)
-	if remade == 0 || copied == 0 {
-		t.Error("nothing was made again, or nothing was copied back")
+	t.Logf("%d programs: %d operations run again, %d bytes copied back, %d operations without room, %d repetitions by plan",
+		n, remade, copied, denied, plans)
+	if remade == 0 || copied == 0 || plans == 0 {
+		t.Error("nothing was made again, copied back or planned")
 	}
 }
 

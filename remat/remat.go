@@ -120,10 +120,10 @@ func New(p *tensor.Place, c Config) (*Runtime, error) {
 	config := schedule.Config{Budget: c.Budget, Policy: policy}
 	if c.Spill.Limit > 0 {
 		var err error
-		if r.spill, err = newSpiller(r.place); err != nil {
+		if r.spill, err = newSpiller(r.place, c.Spill); err != nil {
 			return nil, err
 		}
-		config.Link.BytesPerSecond, config.HostLimit = cmp.Or(c.Spill.Bandwidth, 25e9), c.Spill.Limit
+		config.Link.BytesPerSecond, config.HostLimit = cmp.Or(c.Spill.Bandwidth, usualLink), c.Spill.Limit
 	}
 	r.engine = schedule.New(config, (*executor)(r))
 	return &Runtime{core: r}, nil
@@ -209,7 +209,7 @@ type Stats struct {
 func (r *core) Stats() Stats {
 	r.lock("Stats")
 	defer r.unlock()
-	r.costs.poll(r.engine)
+	r.poll()
 	s := r.engine.Stats()
 	return Stats{
 		Budget: s.Budget, Used: r.mem.used(), Peak: r.mem.peak.Load(),
@@ -217,6 +217,14 @@ func (r *core) Stats() Stats {
 		Remade: s.Recomputes, RemadeNs: s.RecomputeNs,
 		CopiedOut: s.CopiedOut, CopiedIn: s.CopiedIn, StallNs: s.StallNs, Host: s.Host, HostPeak: s.HostPeak,
 		ComputeNs: s.ComputeNs,
+	}
+}
+
+// poll takes the times of operations and copies that are done.
+func (r *core) poll() {
+	r.costs.poll(r.engine)
+	if r.spill != nil {
+		r.spill.timer.poll(r.engine)
 	}
 }
 

@@ -263,6 +263,60 @@ func TestAllocatorWithoutRoom(t *testing.T) {
 	}
 }
 
+// With copies to the host, tensors are copied back instead of made again where that is faster, as the device's clock says.
+func TestCopiesBack(t *testing.T) {
+	const size = 256 // KiB
+	for name, link := range map[string]float64{"timed": 0, "given": 1e12} {
+		t.Run(name, func(t *testing.T) {
+			c := remat.Config{Budget: 8 * size * kib, Spill: remat.Spill{Limit: 64 * size * kib, Bandwidth: link}}
+			r, _ := open(t, c)
+			x := full(t, r, size, 1)
+			var all []*remat.Tensor
+			for range 20 {
+				all = append(all, ok[[]*remat.Tensor](t)(r.Call("slow", slowly, x))[0])
+			}
+			for i := len(all) - 1; i >= 0; i-- {
+				if got := first(t, all[i]); got != 41 {
+					t.Fatalf("tensor %d is %v, want 41", i, got)
+				}
+				all[i].Release()
+			}
+			s := r.Stats()
+			if s.CopiedOut == 0 || s.CopiedIn == 0 || s.HostPeak > c.Spill.Limit || s.Host != 0 || s.Peak > c.Budget {
+				t.Errorf("%+v", s)
+			}
+			t.Logf("%d operations run again, %d bytes copied back", s.Remade, s.CopiedIn)
+		})
+	}
+}
+
+// slowly adds 1 forty times.
+func slowly(p *tensor.Place, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	y, err := in[0].Clone(p)
+	for range 40 {
+		if err == nil {
+			err = compute.BinaryInto(p, y, backend.Add, y, 1)
+		}
+	}
+	return []*tensor.Tensor{y}, err
+}
+
+// A device without page-locked memory cannot spill.
+func TestSpillWithoutPinnedMemory(t *testing.T) {
+	g := newRig(t, "sim", 1)
+	p := tensor.NewPlace(tensor.Config{Device: unpinned{g.dev}, Allocator: g.limit, Backend: g.back})
+	_, err := remat.New(p, remat.Config{Spill: remat.Spill{Limit: 1}})
+	if !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("the error is %v, want one that matches driver.ErrUnsupported", err)
+	}
+	g.close(t)
+}
+
+// unpinned is a device without page-locked memory.
+type unpinned struct{ driver.Device }
+
+func (unpinned) Pinned() driver.Pinned { return nil }
+
 // Other code on the device can have tensors evicted when it runs out of memory.
 func TestEvictForOthers(t *testing.T) {
 	g := newRig(t, "sim", 1)

@@ -17,7 +17,7 @@ import (
 type Spill struct {
 	// Limit is the most page-locked host memory, in bytes, that copies may take at a time. 0 means that none are made.
 	Limit int64
-	// Bandwidth is the speed of the link, in bytes per second each way. 0 means 25 GB/s.
+	// Bandwidth is the speed of the link, in bytes per second each way. 0 means that copies are timed.
 	Bandwidth float64
 }
 
@@ -31,6 +31,7 @@ type spiller struct {
 	stream driver.Stream
 	driver driver.Pinned
 	host   *pinned.Allocator
+	timer  linkTimer
 }
 
 // A hostCopy is a copy of a content on the host.
@@ -44,7 +45,7 @@ type hostCopy struct {
 
 // newSpiller returns a spiller for copies of memory at p. The error matches driver.ErrUnsupported if the device has no
 // page-locked memory.
-func newSpiller(p *tensor.Place) (*spiller, error) {
+func newSpiller(p *tensor.Place, c Spill) (*spiller, error) {
 	dev := p.Device()
 	host, err := pinned.New(dev, pinned.Config{MaxRoundThreshold: -1})
 	if err != nil {
@@ -54,11 +55,15 @@ func newSpiller(p *tensor.Place) (*spiller, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("remat: spilling: %w", err), host.Close())
 	}
-	return &spiller{place: p, stream: s, driver: dev.Pinned(), host: host}, nil
+	out := &spiller{place: p, stream: s, driver: dev.Pinned(), host: host}
+	if c.Bandwidth == 0 {
+		out.timer = linkTimer{timing: dev.Timing(), stream: s}
+	}
+	return out, nil
 }
 
 func (s *spiller) close() error {
-	return errors.Join(s.stream.Sync(context.Background()), s.host.Close(), s.stream.Close())
+	return errors.Join(s.stream.Sync(context.Background()), s.timer.close(), s.host.Close(), s.stream.Close())
 }
 
 // out starts a copy of a content to the host.
@@ -132,7 +137,7 @@ func (s *spiller) start(h *hostCopy, data *tensor.Storage, f func(driver.Pointer
 	if err := s.stream.WaitFor(main, now); err != nil {
 		return err
 	}
-	if err := f(x.Array().Ptr); err != nil {
+	if err := s.timer.around(data.Size(), func() error { return f(x.Array().Ptr) }); err != nil {
 		return err
 	}
 	h.busy = x
