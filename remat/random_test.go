@@ -461,8 +461,8 @@ func randomPrograms(t *testing.T, spec string, n int) {
 		denied, remade, copied, plans = denied+p.denied, remade+p.remade, copied+p.copied, plans+p.plans
 		g.close(t)
 	}
-	t.Logf("%d programs: %d operations run again, %d bytes copied back, %d operations without room, %d repetitions by plan",
-		n, remade, copied, denied, plans)
+	t.Logf("%d programs: %d operations run again, %d bytes copied back, %d repetitions by plan, %d operations refused", n,
+		remade, copied, plans, denied)
 	if remade == 0 || copied == 0 || plans == 0 {
 		t.Error("nothing was made again, copied back or planned")
 	}

@@ -263,7 +263,7 @@ func TestAllocatorWithoutRoom(t *testing.T) {
 	}
 }
 
-// With copies to the host, tensors are copied back instead of made again where that is faster, as the device's clock says.
+// With copies to the host, tensors are copied back instead of made again where that is faster by the device's clock.
 func TestCopiesBack(t *testing.T) {
 	const size = 256 // KiB
 	for name, link := range map[string]float64{"timed": 0, "given": 1e12} {

@@ -42,7 +42,7 @@ func trainingFlags(flags *flag.FlagSet, t *training) {
 	flags.Float64Var(&t.memory, "memory", 1, "train again with this share of the memory that training takes")
 	flags.Int64Var(&t.budget, "budget", 0, "train once, with a budget of so many bytes")
 	flags.Int64Var(&t.spill.Limit, "spill", 0, "copy tensors to so many bytes of the host's memory")
-	flags.Float64Var(&t.spill.Bandwidth, "link", 25e9, "bytes per second between the device and the host")
+	flags.Float64Var(&t.spill.Bandwidth, "link", 0, "bytes per second between the device and the host; 0: measured")
 	flags.StringVar(&t.policy, "policy", "", "what to evict: "+strings.Join(remat.Policies(), ", "))
 	flags.StringVar(&t.allocator, "allocator", "caching", "allocator, as of mem.Open")
 	flags.StringVar(&t.libraries, "cublas", "", "path of cuBLAS, if it is not in a usual place")

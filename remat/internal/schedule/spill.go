@@ -6,8 +6,8 @@ package schedule
 // faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need,
 // since a program with a backward pass reads them next; for them, copied ones that are read later may be evicted.
 //
-// While the engine follows a plan, it knows when a storage is read next. Whenever the link is idle it copies what is not
-// read soon, and it copies back what is read soon.
+// While the engine follows a plan, it knows when a storage is read next. Whenever the link is idle it copies what is
+// not read soon, and it copies back what is read soon.
 //
 // The engine follows the link in its own time: one queue for each direction. If the executor is a Copier it makes the
 // copies; otherwise they are simulated.
