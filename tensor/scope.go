@@ -53,7 +53,9 @@ func (s *Scope) OnStream(f func(stream driver.Stream)) { s.onStream = f }
 func (s *Scope) add(t *Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustBeOpen("a tensor " + t.brief() + " made")
+	if s.closed {
+		s.mustBeOpen("a tensor " + t.brief() + " made")
+	}
 	s.made = append(s.made, t)
 }
 
