@@ -52,11 +52,18 @@ const sumEvents = 1 << 22
 // sum computes the sums of a number of events.
 func (a *activeSums) sum(l *trace.Lifetimes, events int) {
 	changes := make([]int64, min(events, sumEvents))
+	groups := (events + ExtremeEvents - 1) / ExtremeEvents
+	a.groups, a.extremes = make([]int64, 0, groups), make([]Extreme, 0, groups)
+	last := lastEnds(l)
 	sum := int64(0)
 	for first := 0; first == 0 || first < events; first += sumEvents {
 		part := changes[:min(events-first, sumEvents)]
 		clear(part)
-		for i := range l.Len() {
+		for i := 0; i < l.Len(); i++ {
+			if i%endBlocks == 0 && last[i/endBlocks] < first {
+				i += endBlocks - 1 // all of them ended before
+				continue
+			}
 			start, end := l.Start(i)-first, l.End(i)-first
 			if start >= len(part) {
 				break // so do the later ones
@@ -91,6 +98,18 @@ func (a *activeSums) sum(l *trace.Lifetimes, events int) {
 		}
 		a.changes.Append(part)
 	}
+}
+
+// endBlocks is the number of blocks of a group in lastEnds.
+const endBlocks = 4096
+
+// lastEnds returns the last end of each group of blocks.
+func lastEnds(l *trace.Lifetimes) []int {
+	last := make([]int, (l.Len()+endBlocks-1)/endBlocks)
+	for i := range l.Len() {
+		last[i/endBlocks] = max(last[i/endBlocks], l.End(i))
+	}
+	return last
 }
 
 // ActiveBytes returns the requested bytes of the active blocks after an event; -1 is before the first event.

@@ -18,6 +18,8 @@ type importer struct {
 	meanings meanings
 	events   trace.ColumnsWriter         // the folded entries, in the order in which the pickle completes them
 	columns  *trace.Columns              // events, once it is complete
+	watcher  *trace.LifetimesWatcher     // of all folded entries, or nil
+	watched  *trace.Trace                // whose events are all folded entries, or nil
 	contexts runs                        // their compile contexts: numbers of strings plus 1
 	extras   runs                        // their sets in entryKeys
 	streams  numbering.Numbering[uint64] // by handle, in the order of the file
@@ -205,6 +207,12 @@ func (im *importer) finish(s *Snapshot) (*Snapshot, error) {
 	im.entryKeys.count(im.doc, im.skipped)
 	im.frameKeys.count(im.doc, im.skipped)
 	s.Skipped = im.skipped.list()
+	if im.watched != nil {
+		_, o := s.programOf(im.watched.Device, trace.ProgramOptions{})
+		if l := im.watcher.Lifetimes(im.watched, o); l != nil {
+			s.lifetimes = map[int]*trace.Lifetimes{im.watched.Device: l}
+		}
+	}
 	return s, nil
 }
 

@@ -30,8 +30,12 @@ func (s *Snapshot) programOf(device int, o trace.ProgramOptions) (*trace.Trace, 
 	return t, o
 }
 
-// Lifetimes derives the lifetimes of the blocks of a device, as Program derives the requests.
+// Lifetimes returns the lifetimes of the blocks of a device, as Program derives the requests. The device's trace and segments
+// must be as they were read.
 func (s *Snapshot) Lifetimes(device int) (*trace.Lifetimes, error) {
+	if l := s.lifetimes[device]; l != nil {
+		return l, nil
+	}
 	t, o := s.programOf(device, trace.ProgramOptions{})
 	return t.Lifetimes(o)
 }

@@ -111,6 +111,9 @@ func (im *importer) deviceEvents(place string, entries pickle.Value, t *trace.Tr
 		return d.err == nil
 	})
 	t.Columns, t.CompileContexts = d.columns(), d.contexts
+	if im.watcher != nil && d.copy == nil && d.from == 0 && d.to == im.columns.Len() {
+		im.watched = t
+	}
 	return d.extra, d.err
 }
 

@@ -5,11 +5,16 @@ import "sync"
 // A ColumnsWriter makes Columns of events. It packs them in other goroutines; except for that, it is not safe for
 // concurrent use. The zero value is ready.
 type ColumnsWriter struct {
+	// Watch, if not nil, is called with all events in order, some at a time, in another goroutine. They are valid during the
+	// call only. All calls have returned when Columns returns.
+	Watch func(events []Event)
+
 	events  []Event // of the last chunk, not packed yet
 	columns Columns
 	free    chan *packingBuffer
 	packing sync.WaitGroup
 	buffer  *packingBuffer // of events
+	watched chan struct{}  // closed when the events before have been watched; nil at first
 }
 
 // A packingBuffer is the memory for one chunk that is being packed.
@@ -66,13 +71,24 @@ func (w *ColumnsWriter) next() *packingBuffer {
 func (w *ColumnsWriter) pack() {
 	events, buffer, k := w.events, w.buffer, &chunk{}
 	w.columns.chunks = append(w.columns.chunks, k)
+	before, watched := w.watched, make(chan struct{})
+	w.watched = watched
 	w.packing.Go(func() {
-		if buffer == nil {
+		if buffer != nil {
+			k.pack(events, &buffer.scratch)
+		} else {
 			k.pack(events, &packing{})
-			return
 		}
-		k.pack(events, &buffer.scratch)
-		w.free <- buffer
+		if before != nil {
+			<-before
+		}
+		if w.Watch != nil {
+			w.Watch(events)
+		}
+		close(watched)
+		if buffer != nil {
+			w.free <- buffer
+		}
 	})
 	w.events, w.buffer = nil, nil
 }

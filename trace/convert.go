@@ -100,6 +100,11 @@ func (c *converter) convert() error {
 	for _, g := range gaps {
 		c.gap(g)
 	}
+	return c.finish()
+}
+
+// finish converts the final state.
+func (c *converter) finish() error {
 	if err := c.survivors(); err != nil {
 		return err
 	}
@@ -221,7 +226,6 @@ func (c *converter) survey() error {
 	}
 	c.requests, c.completions, c.peak = n.requests, n.completions, n.peak
 	if c.lives != nil {
-		c.lives.room(n.allocs, len(c.opts.Live))
 		return nil
 	}
 	ops := n.allocs + n.requests + n.lone

@@ -72,9 +72,10 @@ func (c *converter) freeRequested(i int, e, next *Event) (both bool) {
 		return both
 	}
 	if both || c.completions == 0 {
-		c.emit(i, Op{Kind: OpFree, Block: s.block})
 		if both && c.lives != nil {
-			c.lives.extend(s.block)
+			c.lives.free(s.block, int32(i))
+		} else {
+			c.emit(i, Op{Kind: OpFree, Block: s.block})
 		}
 		s.state = addressFree
 		return both
@@ -98,7 +99,7 @@ func (c *converter) freeCompleted(i int, e *Event) {
 			break
 		}
 		// The free was requested before the recording too.
-		c.prelude = append(c.prelude, unseenOp{Op{Kind: OpFreeDeferred, Block: s.block}, e.Ptr})
+		c.prelude = append(c.prelude, unseenOp{Op{Kind: OpFreeDeferred, Block: s.block}, e.Ptr, i})
 		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
 	case addressLive:
 		if c.requests > 0 {
@@ -120,17 +121,20 @@ func (c *converter) before(i int, e *Event, s *address) {
 		size = 0
 	}
 	s.block, s.state = c.newBlock(), addressLive
-	c.older(Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)}, e.Ptr)
+	c.older(unseenOp{
+		Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)}, e.Ptr, i,
+	})
 }
 
 // An unseenOp is an op that no entry shows, with the address of its block.
 type unseenOp struct {
 	Op
-	ptr driver.Pointer
+	ptr   driver.Pointer
+	entry int // that frees the block, or -1
 }
 
-func (c *converter) older(op Op, ptr driver.Pointer) {
-	c.prelude = append(c.prelude, unseenOp{op, ptr})
+func (c *converter) older(op unseenOp) {
+	c.prelude = append(c.prelude, op)
 	if c.origin == 0 {
 		c.p.Prelude.Blocks++
 		c.p.Prelude.Bytes += op.Size
@@ -148,7 +152,10 @@ func (c *converter) survivors() error {
 		case addressUnseen:
 			s.block, s.state = c.newBlock(), addressLive
 			stream, _ := slices.BinarySearch(c.handles, b.Stream)
-			c.older(Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: c.poolIndex(b.Pool)}, b.Ptr)
+			pool := c.poolIndex(b.Pool)
+			c.older(unseenOp{
+				Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: pool}, b.Ptr, -1,
+			})
 		case addressFree:
 			if c.completions > 0 { // otherwise it may be pending
 				c.p.Anomalies.add(c.t.Len(), "block at %#x is active in the snapshot, but its last free completed",
@@ -167,9 +174,9 @@ func (c *converter) gap(before int) {
 	for _, s := range c.seen.slots {
 		switch s.state {
 		case addressLive:
-			lost = append(lost, unseenOp{Op{Kind: OpFree, Block: s.block}, s.ptr})
+			lost = append(lost, unseenOp{Op{Kind: OpFree, Block: s.block}, s.ptr, -1})
 		case addressPending:
-			lost = append(lost, unseenOp{Op{Kind: OpComplete, Block: s.block}, s.ptr})
+			lost = append(lost, unseenOp{Op{Kind: OpComplete, Block: s.block}, s.ptr, -1})
 		}
 	}
 	slices.SortFunc(lost, func(a, b unseenOp) int { return cmp.Compare(a.Block, b.Block) })

@@ -71,8 +71,14 @@ func (p *addressPainter) fit() {
 // paint makes the rectangles. It reports whether they are few enough.
 func (p *addressPainter) paint() bool {
 	p.least = max(1, (p.w.high-p.w.low+int64(p.rows)-1)/int64(p.rows))
-	p.blocks, p.segments = rects{}, segmentRects{}
-	p.cells = make([]cell, p.rows*(len(p.list)+1))
+	p.blocks.reset()
+	p.segments = segmentRects{}
+	n := p.rows * (len(p.list) + 1)
+	if cap(p.cells) < n {
+		p.cells = make([]cell, n)
+	}
+	p.cells = p.cells[:n]
+	clear(p.cells)
 	if p.segmented {
 		p.paintSegments()
 	}

@@ -23,15 +23,14 @@ func (r *Recording) bandsPicture(w *window) *container {
 		w.high = max(w.high, w.low+1)
 	}
 	least := max(1, (w.high-w.low)/int64(w.height))
-	t, ok := r.bands(w, list, least)
-	for !ok {
+	t := &rects{}
+	for !r.bands(w, list, least, t) {
 		if least > (w.high-w.low)/2 { // a column has few bands
 			w.width = (len(list) + 1) / 2
 			list = r.columns(w)
 		} else {
 			least *= 2
 		}
-		t, ok = r.bands(w, list, least)
 	}
 	c := newContainer(map[string]any{"low": w.low, "high": w.high, "min_bytes": least, "clipped": clipped})
 	r.addColumns(c, w, list)
@@ -39,9 +38,9 @@ func (r *Recording) bandsPicture(w *window) *container {
 	return c
 }
 
-// bands returns the rectangles of a picture whose bands are at least least bytes high, if there are few enough.
-func (r *Recording) bands(w *window, list []column, least int64) (*rects, bool) {
-	t := &rects{}
+// bands makes the rectangles of a picture whose bands are at least least bytes high. It reports whether they are few enough.
+func (r *Recording) bands(w *window, list []column, least int64, t *rects) bool {
+	t.reset()
 	set := activeSet{r: r, match: w.match}
 	var before, now []band
 	var open, next []int // the rectangle of each band
@@ -71,14 +70,14 @@ func (r *Recording) bands(w *window, list []column, least int64) (*rects, bool) 
 				block = missing
 			}
 			if len(t.x0) == w.max {
-				return nil, false
+				return false
 			}
 			next = append(next, t.add(i, i+1, float64(b.y), float64(b.h), block, b.count, b.like, 255))
 		}
 		before, now = now, before
 		open, next = next, open
 	}
-	return t, true
+	return true
 }
 
 // continues reports whether a band of the next column is that of a rectangle, which must not be further off than a

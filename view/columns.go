@@ -117,6 +117,12 @@ type rects struct {
 // missing is the number of no block.
 const missing = math.MaxUint32
 
+// reset removes all rectangles and keeps their memory.
+func (t *rects) reset() {
+	t.x0, t.x1, t.y, t.h = t.x0[:0], t.x1[:0], t.y[:0], t.h[:0]
+	t.block, t.count, t.like, t.fill = t.block[:0], t.count[:0], t.like[:0], t.fill[:0]
+}
+
 // add adds a rectangle of a block, or of several merged ones, and returns its index.
 func (t *rects) add(x0, x1 int, y, h float64, block, count, like uint32, fill uint8) int {
 	t.x0, t.x1 = append(t.x0, uint32(x0)), append(t.x1, uint32(x1))

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -123,7 +124,7 @@ func readTold(path string, stdin io.Reader, tell func(done float64)) (*snapshot.
 	if info, err := os.Stat(path); err == nil && path != "-" {
 		told.total = info.Size()
 	}
-	trace, err := snapshot.ReadCompact(told, snapshot.Limits{})
+	trace, err := snapshot.ReadLifetimes(told, snapshot.Limits{})
 	return trace, withoutPath(err)
 }
 
@@ -181,12 +182,17 @@ func (c *viewCmd) exportFolder(s *streams) error {
 	return nil
 }
 
+// gcPercent is the garbage of the page's server, as a part of its memory.
+const gcPercent = 20
+
 // serve serves the page until ctx ends.
 func (c *viewCmd) serve(ctx context.Context, s *streams) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
 	if err != nil {
 		return fmt.Errorf("--port %d: %w", c.Port, err)
 	}
+	// Recordings have few pointers, so that the garbage of them is found quickly. It would be as large as they are.
+	debug.SetGCPercent(gcPercent)
 	server := view.New(view.Options{Version: version(), Live: c.Attach != ""})
 	serving := &http.Server{Handler: server.Handler(listener.Addr()), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)

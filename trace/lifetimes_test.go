@@ -1,0 +1,127 @@
+package trace
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// randomHistory returns a history with frees that complete at once, later, never, or were requested or allocated before it,
+// and with entries that contradict others. It has no free_completed, or no free_requested, if those are left out.
+func randomHistory(random *rand.Rand, n int, without mem.Action) (t *Trace, live []LiveBlock) {
+	t = &Trace{Streams: []uint64{3, 7}, Pools: []mem.PoolID{{}, {1, 2}}, PoolsKnown: true, Metadata: []string{""}}
+	add := func(a mem.Action, p driver.Pointer, size int64) {
+		if a != without {
+			t.Events = append(t.Events, Event{
+				Action: a, Ptr: p, Size: size, TimeUS: int64(len(t.Events)), Stream: random.Uint32N(2), Pool: uint16(random.IntN(2)),
+				Stack: StackID(random.IntN(3)),
+			})
+		}
+	}
+	var active, pending []driver.Pointer
+	take := func(list *[]driver.Pointer) driver.Pointer {
+		i := random.IntN(len(*list))
+		p := (*list)[i]
+		*list = slices.Delete(*list, i, i+1)
+		return p
+	}
+	next := driver.Pointer(0x1000)
+	for len(t.Events) < n {
+		switch k := random.IntN(20); {
+		case k < 8 || len(active) == 0:
+			p := next
+			if random.IntN(3) == 0 {
+				p = driver.Pointer(512 * random.IntN(100))
+			} else {
+				next += 512
+			}
+			add(mem.ActionAlloc, p, random.Int64N(5000))
+			active = append(active, p)
+		case k < 13:
+			p := take(&active)
+			add(mem.ActionFreeRequested, p, 1)
+			add(mem.ActionFreeCompleted, p, 1)
+		case k < 15:
+			p := take(&active)
+			add(mem.ActionFreeRequested, p, 1)
+			pending = append(pending, p)
+		case k < 17 && len(pending) > 0:
+			add(mem.ActionFreeCompleted, take(&pending), 1)
+		case k == 17:
+			add(mem.ActionFreeRequested+mem.Action(random.IntN(2)), driver.Pointer(512*random.IntN(20_000)), 64)
+		case k == 18:
+			add(mem.ActionOOM, 100, 1<<40)
+		default:
+			add(mem.ActionSegmentAlloc+mem.Action(random.IntN(2)), 1<<40, 1<<20)
+		}
+	}
+	for _, p := range active[:len(active)/2] {
+		live = append(live, LiveBlock{Ptr: p, Size: 10, Stream: 7, Stack: 1})
+	}
+	return t, append(live, LiveBlock{Ptr: 1 << 50, Size: 99, Stream: 9, Stack: 2})
+}
+
+// lifetimesOf returns the blocks of lifetimes, and checks what has no need of a whole block.
+func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
+	t.Helper()
+	last := -1
+	for i := range l.Len() {
+		b := l.At(i)
+		all = append(all, b)
+		if l.Start(i) != int(b.Start) || l.End(i) != int(b.End) || l.Size(i) != b.Size || l.Ptr(i) != b.Ptr || l.Start(i) < last {
+			t.Fatalf("block %d: %+v", i, b)
+		}
+		last = l.Start(i)
+	}
+	return all
+}
+
+// Lifetimes do not depend on the form of the events, nor on whether they are derived while the events are read.
+func TestLifetimesOfColumns(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	watched := 0
+	for i := range 300 {
+		without := []mem.Action{mem.ActionFreeRequested, mem.ActionFreeCompleted, mem.NumActions, mem.NumActions}[i%4]
+		tr, live := randomHistory(random, 1+random.IntN(3*chunkEvents), without)
+		if i%5 == 0 {
+			tr.Gaps = []int{1 + random.IntN(len(tr.Events))}
+		}
+		opts := ProgramOptions{Live: live}
+		want, err := tr.Lifetimes(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var watch LifetimesWatcher
+		w := ColumnsWriter{Watch: watch.Watch}
+		for k := range tr.Events {
+			w.Add(&tr.Events[k])
+		}
+		compact := *tr
+		compact.Events, compact.Columns = nil, w.Columns()
+		got, err := compact.Lifetimes(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := lifetimesOf(t, want)
+		if !slices.Equal(lifetimesOf(t, got), blocks) {
+			t.Fatalf("history %d: the lifetimes of columns differ", i)
+		}
+		if got = watch.Lifetimes(&compact, opts); got != nil {
+			watched++
+			if !slices.Equal(lifetimesOf(t, got), blocks) || !slices.Equal(got.Streams, want.Streams) ||
+				!slices.Equal(got.Pools, want.Pools) || got.Unrecorded() != want.Unrecorded() {
+				t.Fatalf("history %d: the lifetimes that were watched differ", i)
+			}
+		}
+		p, err := ToProgram(tr, opts)
+		if err != nil || p.Blocks != len(blocks) {
+			t.Fatalf("history %d: %d blocks in the program, %d lifetimes, %v", i, p.Blocks, len(blocks), err)
+		}
+	}
+	if watched < 80 {
+		t.Errorf("%d histories could be watched, want most of those without gaps", watched)
+	}
+}
