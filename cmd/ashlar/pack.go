@@ -39,7 +39,7 @@ with blocks by number and times that count requests. Requests that failed when t
 
 The last column is "bound reached"; "optimal" if the bound is lower, but it was proved that no packing is smaller; or "best
 so far" if the time was up. The gap is relative to the proved bound. The output has an additional column offset, and is
-checked before it is written.
+checked before it is written. Two searches run at the same time, on two processors if there are as many.
 
 Examples:
 

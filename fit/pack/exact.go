@@ -25,6 +25,8 @@ import (
 // which is kept from round to round; heavier sections go earlier. A round that ends before its nodes are spent has the
 // answer.
 //
+// exactoffset.go has another branching, for Pack.
+//
 // The search does not use the symmetry between a packing and its reflection, does not learn from conflicts, and uses
 // one processor.
 
@@ -73,19 +75,24 @@ func (s *exactSearch) search(ctx context.Context, nodes int64) exactAnswer {
 		return exactNone
 	}
 	for end := s.nodes + nodes; s.nodes < end && ctx.Err() == nil; s.turn++ {
-		preference := s.turn % (2 * len(exactOrders))
-		if preference == 0 && s.turn > 0 && s.round < math.MaxInt64/2 {
-			s.round += s.round * 3 / 10 // slowly: times vary by orders of magnitude, so more short rounds are better
-		}
-		s.prefer(exactOrders[preference%len(exactOrders)], preference >= len(exactOrders))
-		s.budget = s.round
-		if a := s.settle(0, len(s.rest)); a != exactSpent {
+		if a := s.settleAll(); a != exactSpent {
 			return a
 		}
 		s.undo(0)
 		s.branches = s.branches[:0]
 	}
 	return exactSpent
+}
+
+// bySections is a round of the search by sections.
+func (s *exactSearch) bySections() exactAnswer {
+	preference := s.turn % (2 * len(exactOrders))
+	if preference == 0 && s.turn > 0 && s.round < math.MaxInt64/2 {
+		s.round += s.round * 3 / 10 // slowly: times vary by orders of magnitude, so more short rounds are better
+	}
+	s.prefer(exactOrders[preference%len(exactOrders)], preference >= len(exactOrders))
+	s.budget = s.round
+	return s.settle(0, len(s.rest))
 }
 
 // exactLargest bounds the sum of all sizes, so that no sum in the search overflows.

@@ -14,22 +14,15 @@ const (
 // settle places all unplaced items of the sections [from, past). No unplaced item may live both inside and outside of
 // them.
 func (s *exactSearch) settle(from, past int) exactAnswer {
-	if s.budget--; s.budget < 0 {
+	if s.spend() {
 		return exactSpent
 	}
-	if s.nodes++; s.nodes%s.pause == 0 && s.ctx.Err() != nil {
-		return exactSpent
-	}
-	end := int32(len(s.items))
-	start := s.next[end]
-	for start != end && int(s.items[start].first) < from {
-		start = s.next[start]
-	}
+	start, end := s.firstFrom(from), int32(len(s.items))
 	if start == end || int(s.items[start].first) >= past {
 		return exactFound
 	}
 	if cut := s.level(start, from, past); cut > 0 {
-		return s.settleApart(from, cut, past)
+		return s.settleApart(from, cut, past, s.settle)
 	}
 	for t := from; t < past; t++ {
 		if s.rest[t] > 0 && s.floor[t] > s.capacity-s.rest[t] {
@@ -40,14 +33,32 @@ func (s *exactSearch) settle(from, past int) exactAnswer {
 	return s.branch(s.narrowest(start, from, past), start, from, past)
 }
 
+// spend counts a node. It reports whether the search has to stop before it.
+func (s *exactSearch) spend() bool {
+	if s.budget--; s.budget < 0 {
+		return true
+	}
+	s.nodes++
+	return s.nodes%s.pause == 0 && s.ctx.Err() != nil
+}
+
+// firstFrom returns the first unplaced item in or after a section.
+func (s *exactSearch) firstFrom(section int) int32 {
+	x, end := s.next[len(s.items)], int32(len(s.items))
+	for x != end && int(s.items[x].first) < section {
+		x = s.next[x]
+	}
+	return x
+}
+
 // settleApart settles the two sides of a time that no unplaced item spans. The sides are independent: if one has no
 // packing, other packings of the other side would not help.
-func (s *exactSearch) settleApart(from, cut, past int) exactAnswer {
+func (s *exactSearch) settleApart(from, cut, past int, settle func(from, past int) exactAnswer) exactAnswer {
 	mark := len(s.trail)
-	if a := s.settle(from, cut); a != exactFound {
+	if a := settle(from, cut); a != exactFound {
 		return a
 	}
-	a := s.settle(cut, past)
+	a := settle(cut, past)
 	if a == exactNone {
 		s.undo(mark)
 	}

@@ -42,6 +42,8 @@ type exactSearch struct {
 	trail    []exactStep
 	branches []int32 // a stack: the items that the nodes on the current path have not tried yet
 
+	settleAll func() exactAnswer // a round
+
 	ctx    context.Context
 	pause  int64 // nodes between two checks of ctx: a node of thousands of buffers takes up to a tenth of a second
 	turn   int   // rounds so far
@@ -118,6 +120,7 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 	for t := range s.weight {
 		s.weight[t] = 1
 	}
+	s.settleAll = s.bySections
 	return s, nil
 }
 

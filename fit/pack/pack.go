@@ -4,7 +4,7 @@
 // Pack finds a packing: by greedy placement in several orders, then by exact search and a search for better orders in
 // turns. Exact reports whether a packing within a capacity exists. Bound returns a lower bound, and Validate checks
 // offsets. ReadCSV and WriteCSV use the format of MiniMalloc's instances. All functions are deterministic for a given
-// seed and number of steps, and safe for concurrent use.
+// seed and number of steps, and safe for concurrent use. Pack uses two processors.
 package pack
 
 import (
@@ -26,12 +26,19 @@ import (
 // that packing. The first packing is in order of time (online), as an allocator would make it, in O(n log n). The
 // greedy orders, which may examine every gap for every buffer, stop after greedyLooks.
 //
-// If no greedy order reaches the bound, Pack takes turns, each longer than the last, until the best packing is as low
-// as the proved minimum. A turn has three parts:
+// If no greedy order reaches the bound, two searches run at the same time, until the best packing is as low as the
+// proved minimum: Pack takes turns, and a rebuilder takes rounds (search.go, rebuild.go). Each turn is longer than the
+// last, and has three parts:
 //
 //	at the least  exact search at the proved minimum: the bound, or above the capacities that were ruled out
 //	between       exact search at capacities that bisect the range up to the best packing
 //	improve       a walk and a climb through orders, which stay under the best height so far
+//
+// A round of the rebuilder, too, has three parts:
+//
+//	upwards       for at most upwardsMost buffers: another exact search at the proved minimum
+//	skyline       a packing from below for a lower ceiling, with the least room wasted where the least is left
+//	repair        buffers above the ceiling go where they displace the least, and so do the displaced ones
 //
 // Exact search handles hundreds of buffers. For more, it gets a core: the buffers that are live at the peak. A packing
 // has to be tight there and has room elsewhere, so the other buffers, perhaps a hundred times as many, are placed
@@ -56,7 +63,8 @@ type Options struct {
 	Seed uint64 // of random choices
 
 	// Steps is the length of the search after the greedy orders. 0 means no search; a negative value means no limit
-	// except ctx. A step is one order, or 16 nodes of an exact search, which take about as long.
+	// except ctx. A step is one order, or 16 nodes of an exact search, which take about as long. Pack searches in two
+	// ways at once, on two processors if there are as many; each takes these steps.
 	Steps int
 }
 
@@ -73,6 +81,10 @@ type Result struct {
 // exact search. There is always a packing: first fit in order of time, in O(n log n). The greedy orders that follow
 // stop after 2^29 examined gaps, a few seconds, however many buffers there are. With negative Steps and a ctx that
 // never ends, Pack may never return.
+//
+// With a limited number of steps the result depends on the arguments only. Without a limit it may depend on time even
+// if ctx does not end, because the two searches share what they find: the height is then as low as Result.Least, but
+// the offsets may differ. Pack calls ctx.Err from two goroutines.
 //
 // It returns an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64
 // holds. It only reads buffers, and may be called concurrently.
@@ -96,7 +108,7 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 	p := newPacker(ctx, buffers, o)
 	p.online()
 	p.greedy()
-	p.turns()
+	p.search(o)
 	return p.best, nil
 }
 
@@ -131,6 +143,7 @@ type packer struct {
 	offsets  []int64 // of the placed buffers
 	out      []int   // indices of the buffers without room
 	best     Result
+	shared   *exchange
 	rng      *rand.Rand
 	steps    int   // remaining steps; negative for no limit
 	left     int   // remaining steps of this walk or climb
@@ -241,6 +254,7 @@ func (p *packer) turns() {
 	cores := p.makeCores()
 	share := int64(256) // in steps
 	for turn := 0; !p.over(); turn++ {
+		p.shared.swap(&p.best)
 		for _, c := range cores[:min(len(cores), turn+2)] {
 			nodes := max(nodesPerStep*share, 2*int64(len(c.indices)))
 			p.atLeast(c, turn, nodes)
