@@ -3,6 +3,8 @@ package holders
 import (
 	"iter"
 	"math"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/internal/packed"
 	"github.com/ashlar-go/ashlar/trace"
@@ -46,58 +48,85 @@ type activeSums struct {
 	extremes []Extreme
 }
 
-// sumEvents is the number of events that are summed up at a time: the temporary memory is eight bytes for each.
-const sumEvents = 1 << 22
+// sumEvents is the usual number of events of a window. Each of two goroutines needs eight bytes for each event of one.
+const sumEvents = 1 << 21
 
-// sum computes the sums of a number of events.
-func (a *activeSums) sum(l *trace.Lifetimes, events int) {
-	changes := make([]int64, min(events, sumEvents))
+// A window has the sums of some events, from zero on.
+type window struct {
+	before   int64 // of blocks older than the recording
+	total    int64
+	groups   []int64
+	changes  packed.Sequence
+	extremes []Extreme
+}
+
+// sum computes the sums of a number of events, in windows of a multiple of 4096.
+func (a *activeSums) sum(l *trace.Lifetimes, events, length int) {
+	windows := make([]window, max(1, (events+length-1)/length))
+	last := lastEnds(l)
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range min(2, len(windows)) {
+		done.Go(func() {
+			changes := make([]int64, min(events, length))
+			for n := int(next.Add(1)) - 1; n < len(windows); n = int(next.Add(1)) - 1 {
+				first := n * length
+				windows[n].sum(l, last, first, changes[:min(events-first, length)])
+			}
+		})
+	}
+	done.Wait()
 	groups := (events + ExtremeEvents - 1) / ExtremeEvents
 	a.groups, a.extremes = make([]int64, 0, groups), make([]Extreme, 0, groups)
-	last := lastEnds(l)
-	sum := int64(0)
-	for first := 0; first == 0 || first < events; first += sumEvents {
-		part := changes[:min(events-first, sumEvents)]
-		clear(part)
-		for i := 0; i < l.Len(); i++ {
-			if i%endBlocks == 0 && last[i/endBlocks] < first {
-				i += endBlocks - 1 // all of them ended before
-				continue
-			}
-			start, end := l.Start(i)-first, l.End(i)-first
-			if start >= len(part) {
-				break // so do the later ones
-			}
-			if start >= end {
-				continue
-			}
-			starts, ends := start >= 0 || start < 0 && first == 0, uint(end) < uint(len(part))
-			if !starts && !ends {
-				continue
-			}
-			size := l.Size(i)
-			switch {
-			case start >= 0:
-				part[start] += size
-			case starts:
-				a.before += size
-			}
-			if ends {
-				part[end] -= size
-			}
+	a.before = windows[0].before
+	sum := a.before
+	for n := range windows {
+		w := &windows[n]
+		for i, x := range w.extremes {
+			a.groups = append(a.groups, sum+w.groups[i])
+			a.extremes = append(a.extremes, Extreme{sum + x.High, sum + x.Low, x.At})
 		}
-		if first == 0 {
-			sum = a.before
-		}
-		for i, change := range part {
-			if i%ExtremeEvents == 0 {
-				a.groups, a.extremes = append(a.groups, sum), append(a.extremes, noExtreme)
-			}
-			sum += change
-			a.extremes[len(a.extremes)-1].add(first+i, sum)
-		}
-		a.changes.Append(part)
+		a.changes.Join(&w.changes)
+		sum += w.total
+		*w = window{}
 	}
+}
+
+// sum sums up the events from first on, with memory for the change of each.
+func (w *window) sum(l *trace.Lifetimes, last []int, first int, changes []int64) {
+	clear(changes)
+	for i := 0; i < l.Len(); i++ {
+		if i%endBlocks == 0 && last[i/endBlocks] < first {
+			i += endBlocks - 1 // all of them ended before
+			continue
+		}
+		start, end := l.Start(i)-first, l.End(i)-first
+		if start >= len(changes) {
+			break // so do the later ones
+		}
+		starts, ends := start >= 0 || first == 0, uint(end) < uint(len(changes))
+		if start >= end || !starts && !ends {
+			continue
+		}
+		size := l.Size(i)
+		switch {
+		case start >= 0:
+			changes[start] += size
+		case starts:
+			w.before += size
+		}
+		if ends {
+			changes[end] -= size
+		}
+	}
+	for i, change := range changes {
+		if i%ExtremeEvents == 0 {
+			w.groups, w.extremes = append(w.groups, w.total), append(w.extremes, noExtreme)
+		}
+		w.total += change
+		w.extremes[len(w.extremes)-1].add(first+i, w.total)
+	}
+	w.changes.Append(changes)
 }
 
 // endBlocks is the number of blocks of a group in lastEnds.

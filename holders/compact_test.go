@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -82,13 +83,37 @@ func TestLifetimesAreThoseOfThePrograms(t *testing.T) {
 	}
 }
 
-// Extremes are those of the bytes after each event, wherever groups of events begin.
-func TestExtremes(t *testing.T) {
-	_, h := recorded(t, recordings(t)[0])
-	var active []int64
+// Sums do not depend on the windows in which they are made, and are those of the events.
+func TestWindowsOfSums(t *testing.T) {
+	for _, path := range recordings(t) {
+		s, h := recorded(t, path)
+		whole, peak := activeOf(h), h.Extremes(-1, h.Trace.Len())
+		h.SumAnew(4096)
+		if !slices.Equal(activeOf(h), whole) || h.Extremes(-1, h.Trace.Len()) != peak {
+			t.Errorf("%s: the sums of windows differ", path)
+		}
+		sums := trace.Totals{Requested: mem.Stat{Current: whole[0]}}
+		for i, e := range s.Traces[0].Events {
+			sums.Add(e.Action, e.Size)
+			if i%1000 == 0 && sums.Requested.Current != whole[i+1] {
+				t.Fatalf("%s: %d bytes after event %d, want %d", path, whole[i+1], i, sums.Requested.Current)
+			}
+		}
+	}
+}
+
+// activeOf returns the active bytes after each event, and first those before all.
+func activeOf(h *holders.History) (active []int64) {
 	for _, bytes := range h.Active(-1, h.Trace.Len()) {
 		active = append(active, bytes)
 	}
+	return active
+}
+
+// Extremes are those of the bytes after each event, wherever groups of events begin.
+func TestExtremes(t *testing.T) {
+	_, h := recorded(t, recordings(t)[0])
+	active := activeOf(h)
 	for first := -1; first < h.Trace.Len(); first += 1 + first/3 + 50 {
 		for _, n := range []int{1, 2, holders.ExtremeEvents - 1, holders.ExtremeEvents, 1000, 100_000} {
 			limit := min(first+n, h.Trace.Len())

@@ -56,6 +56,7 @@ func (h *History) repetitions() (s Steps) {
 func newRepetition(h *History) *repetition {
 	r := &repetition{h: h}
 	numbers := map[requestKind]int32{}
+	r.blocks, r.kinds = make([]int32, 0, h.NumBlocks()), make([]int32, 0, h.NumBlocks())
 	stacks := 0
 	for i := range h.NumBlocks() {
 		if h.Lifetimes.At(i).Stack != 0 {

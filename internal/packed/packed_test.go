@@ -55,7 +55,9 @@ func TestSequences(t *testing.T) {
 		want[i] = int64(i%100-50) * 512
 	}
 	s.Append(want[:2*partLength])
-	s.Append(want[2*partLength:])
+	var rest Sequence
+	rest.Append(want[2*partLength:])
+	s.Join(&rest)
 	got := make([]uint64, len(want)-3)
 	s.Read(3, got)
 	for i, x := range got {

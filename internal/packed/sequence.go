@@ -33,6 +33,12 @@ func (s *Sequence) Append(numbers []int64) {
 	}
 }
 
+// Join appends the numbers of another sequence. The length so far must be a multiple of 4096.
+func (s *Sequence) Join(t *Sequence) {
+	s.parts = append(s.parts, t.parts...)
+	s.n += t.n
+}
+
 // Len returns how many numbers there are.
 func (s *Sequence) Len() int { return s.n }
 
