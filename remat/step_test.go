@@ -78,3 +78,46 @@ func TestStepsThatFail(t *testing.T) {
 		t.Errorf("%d steps were planned", n)
 	}
 }
+
+// Planned steps with copies to the host are right, whatever the speed of the link. An input that is being made ready for
+// an operation is not evicted for another that is copied back ahead of need.
+func TestStepsWithCopies(t *testing.T) {
+	for _, link := range []float64{1e8, 1e9, 1e10, 1e12} {
+		for _, budget := range []int64{6, 9, 12, 16} {
+			r, _ := open(t, remat.Config{
+				Budget: budget * kib, Spill: remat.Spill{Limit: 64 * kib, Bandwidth: link},
+			})
+			x := full(t, r, 1, 0)
+			for range 5 {
+				err := r.Step(func() error {
+					return across(t, r, x, 40)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := r.Stats(); s.Planned != 3 {
+				t.Errorf("%d steps were planned, want 3", s.Planned)
+			}
+		}
+	}
+}
+
+// across makes n tensors in a row and reads pairs of them from both ends.
+func across(t *testing.T, r *remat.Runtime, x *remat.Tensor, n int) error {
+	s := r.Scope()
+	defer s.Close()
+	all := []*remat.Tensor{x}
+	for range n {
+		all = append(all, plus(t, s.Runtime, all[len(all)-1], 1))
+	}
+	for i := n; i > 0; i-- {
+		j := i * 7 % (n + 1)
+		y := ok[*remat.Tensor](t)(remat.Apply2(s.Runtime, compute.Mul, all[i], all[j]))
+		if got := first(t, y); got != float32(i*j) {
+			t.Errorf("%d times %d is %v", i, j, got)
+		}
+		y.Release()
+	}
+	return nil
+}

@@ -137,10 +137,11 @@ func (e *Engine) Lock(v Value) error {
 	if err := e.define(v); err != nil {
 		return err
 	}
+	e.lock(e.values[v].storage) // first: arrived may evict
 	if err := e.arrived([]Value{v}); err != nil {
+		e.Unlock(v)
 		return err
 	}
-	e.lock(e.values[v].storage)
 	return nil
 }
 
