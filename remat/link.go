@@ -16,9 +16,8 @@ const (
 // A linkTimer measures the speed of copies by the device's clock.
 type linkTimer struct {
 	timing  driver.Timing // nil: copies are not timed
-	stream  driver.Stream
 	started int
-	pending []timedCopy // in the order of the stream
+	pending []timedCopy
 	bytes   int64
 	ns      int64
 }
@@ -29,17 +28,17 @@ type timedCopy struct {
 	size     int64
 }
 
-// around queues a copy with f, and times it if it is one of the first.
-func (l *linkTimer) around(size int64, f func() error) error {
+// around queues a copy on a stream with f, and times it if it is one of the first.
+func (l *linkTimer) around(on driver.Stream, size int64, f func() error) error {
 	if l.timing == nil || l.started >= enoughTimed || size < leastTimed {
 		return f()
 	}
-	from, stampErr := l.timing.Stamp(l.stream)
+	from, stampErr := l.timing.Stamp(on)
 	err := f()
 	if stampErr != nil {
 		return err // the copy itself reports what is wrong with the device
 	}
-	to, stampErr := l.timing.Stamp(l.stream)
+	to, stampErr := l.timing.Stamp(on)
 	if stampErr != nil || err != nil {
 		l.timing.Discard(from)
 		return err

@@ -21,14 +21,15 @@ type Spill struct {
 	Bandwidth float64
 }
 
-// A spiller copies contents to page-locked memory and back, on a stream of its own.
+// A spiller copies contents to page-locked memory and back, on a stream of its own for each direction.
 //
 // The copies are ordered by hand. A copy starts after the work that is queued on the runtime's stream at that time. The
 // runtime's stream waits for it before the content is used, changed or dropped (see finish). So a block that is freed
 // is free in the order of the runtime's stream, as always. Until then the content is pinned.
 type spiller struct {
 	place  *tensor.Place
-	stream driver.Stream
+	output driver.Stream
+	input  driver.Stream
 	driver driver.Pinned
 	host   *pinned.Allocator
 	timer  linkTimer
@@ -38,7 +39,8 @@ type spiller struct {
 type hostCopy struct {
 	block mem.Block
 	bytes []byte
-	mark  driver.Mark    // of the latest copy
+	on    driver.Stream  // of the latest copy
+	mark  driver.Mark    // after it
 	in    bool           // it goes to the device
 	busy  *tensor.Tensor // the device memory of a copy for which the runtime's stream does not wait yet, pinned; or nil
 }
@@ -51,19 +53,34 @@ func newSpiller(p *tensor.Place, c Spill) (*spiller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("remat: spilling: %w", err)
 	}
-	s, err := dev.NewStream(driver.StreamOptions{})
+	s := &spiller{place: p, driver: dev.Pinned(), host: host}
+	if s.output, err = dev.NewStream(driver.StreamOptions{}); err == nil {
+		s.input, err = dev.NewStream(driver.StreamOptions{})
+	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("remat: spilling: %w", err), host.Close())
+		return nil, errors.Join(fmt.Errorf("remat: spilling: %w", err), s.close())
 	}
-	out := &spiller{place: p, stream: s, driver: dev.Pinned(), host: host}
 	if c.Bandwidth == 0 {
-		out.timer = linkTimer{timing: dev.Timing(), stream: s}
+		s.timer.timing = dev.Timing()
 	}
-	return out, nil
+	return s, nil
 }
 
 func (s *spiller) close() error {
-	return errors.Join(s.stream.Sync(context.Background()), s.timer.close(), s.host.Close(), s.stream.Close())
+	errs := []error{s.timer.close()}
+	streams := []driver.Stream{s.output, s.input}
+	for _, stream := range streams {
+		if stream != nil {
+			errs = append(errs, stream.Sync(context.Background()))
+		}
+	}
+	errs = append(errs, s.host.Close())
+	for _, stream := range streams {
+		if stream != nil {
+			errs = append(errs, stream.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // out starts a copy of a content to the host.
@@ -77,7 +94,9 @@ func (s *spiller) out(c *content) error {
 		return err
 	}
 	h := &hostCopy{block: block, bytes: s.host.Bytes(block)[:size]}
-	err = s.start(h, c.data, func(at driver.Pointer) error { return s.driver.CopyOutAsync(s.stream, h.bytes, at) })
+	err = s.start(h, c.data, s.output, func(at driver.Pointer) error {
+		return s.driver.CopyOutAsync(s.output, h.bytes, at)
+	})
 	if err != nil {
 		s.host.Free(block)
 		return err
@@ -104,7 +123,9 @@ func (s *spiller) in(c *content) error {
 	if err != nil {
 		return err
 	}
-	err = s.start(h, data, func(at driver.Pointer) error { return s.driver.CopyInAsync(s.stream, at, h.bytes) })
+	err = s.start(h, data, s.input, func(at driver.Pointer) error {
+		return s.driver.CopyInAsync(s.input, at, h.bytes)
+	})
 	if err != nil {
 		data.Release()
 		return err
@@ -113,8 +134,10 @@ func (s *spiller) in(c *content) error {
 	return nil
 }
 
-// start queues a copy that f makes, from or to the address of data.
-func (s *spiller) start(h *hostCopy, data *tensor.Storage, f func(driver.Pointer) error) (err error) {
+// start queues a copy on a stream: f makes it, from or to the address of data.
+func (s *spiller) start(
+	h *hostCopy, data *tensor.Storage, on driver.Stream, f func(driver.Pointer) error,
+) (err error) {
 	x, err := tensor.FromStorage(s.place, data, dtype.Uint8, 0, []int{int(data.Size())}, nil)
 	if err != nil {
 		return err
@@ -134,17 +157,22 @@ func (s *spiller) start(h *hostCopy, data *tensor.Storage, f func(driver.Pointer
 	if err != nil {
 		return err
 	}
-	if err := s.stream.WaitFor(main, now); err != nil {
+	if err := on.WaitFor(main, now); err != nil {
 		return err
 	}
-	if err := s.timer.around(data.Size(), func() error { return f(x.Array().Ptr) }); err != nil {
+	if h.on != nil && h.on != on {
+		if err := on.WaitFor(h.on, h.mark); err != nil {
+			return err
+		}
+	}
+	if err := s.timer.around(on, data.Size(), func() error { return f(x.Array().Ptr) }); err != nil {
 		return err
 	}
-	h.busy = x
-	if h.mark, err = s.stream.Mark(); err != nil {
-		h.busy = nil
-		return errors.Join(err, s.stream.Sync(context.Background()))
+	mark, err := on.Mark()
+	if err != nil {
+		return errors.Join(err, on.Sync(context.Background()))
 	}
+	h.on, h.mark, h.busy = on, mark, x
 	return nil
 }
 
@@ -153,8 +181,8 @@ func (s *spiller) finish(c *content) error {
 	if c.copy == nil || c.copy.busy == nil {
 		return nil
 	}
-	if err := s.place.Stream().WaitFor(s.stream, c.copy.mark); err != nil {
-		if again := s.stream.Sync(context.Background()); again != nil {
+	if err := s.place.Stream().WaitFor(c.copy.on, c.copy.mark); err != nil {
+		if again := c.copy.on.Sync(context.Background()); again != nil {
 			return errors.Join(err, again)
 		}
 	}
@@ -176,7 +204,7 @@ func (s *spiller) done(c *content) bool {
 	if c.copy == nil {
 		return true
 	}
-	reached, err := s.stream.Reached(c.copy.mark)
+	reached, err := c.copy.on.Reached(c.copy.mark)
 	return err == nil && reached
 }
 
@@ -186,8 +214,8 @@ func (s *spiller) forget(c *content) {
 	if h == nil {
 		return
 	}
-	if err := s.host.RecordStream(h.block, s.stream); err != nil {
-		s.stream.Sync(context.Background())
+	if err := s.host.RecordStream(h.block, h.on); err != nil { // it waited for the other
+		h.on.Sync(context.Background())
 		s.host.ReleaseCaptured(h.block) // nothing captures here: the device did not answer
 	}
 	s.finish(c)
