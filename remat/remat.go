@@ -178,7 +178,7 @@ func (r *core) Close() error {
 		delete(r.contents, s)
 	}
 	clear(r.constants)
-	err := r.costs.close()
+	err := errors.Join(r.costs.close(), r.steps.trial.discard(r.costs.timing))
 	if r.spill != nil {
 		err = errors.Join(err, r.spill.close())
 	}

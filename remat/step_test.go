@@ -121,3 +121,24 @@ func across(t *testing.T, r *remat.Runtime, x *remat.Tensor, n int) error {
 	}
 	return nil
 }
+
+// A runtime goes on in the mode that was fastest by the device's clock: here without copies, over a link that is said to
+// be much faster than it is.
+func TestStepsTakeTheFastestMode(t *testing.T) {
+	c := remat.Config{Budget: 2 << 20, Spill: remat.Spill{Limit: 64 << 20, Bandwidth: 1e15}}
+	r, _ := open(t, c)
+	x := full(t, r, 256, 1)
+	copied := int64(0)
+	for i := range 12 {
+		before := r.Stats().CopiedIn
+		if err := r.Step(func() error { sweep(t, r, x, 20); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if copied = r.Stats().CopiedIn - before; i == 2 && copied == 0 {
+			t.Error("the first planned step copied nothing")
+		}
+	}
+	if copied != 0 {
+		t.Errorf("the last step copied %d bytes", copied)
+	}
+}

@@ -58,7 +58,7 @@ func trainingFlags(flags *flag.FlagSet, t *training) {
 // An outcome is the outcome of a training run.
 type outcome struct {
 	losses []float32
-	took   time.Duration // the median step after the first three
+	took   time.Duration // the median step of the second half
 	stats  remat.Stats
 }
 
@@ -124,7 +124,7 @@ func (t training) run(ctx context.Context, w io.Writer, p *tensor.Place, budget 
 		took = append(took, time.Since(start))
 	}
 	out.stats = r.Stats()
-	took = took[min(3, len(took)-1):]
+	took = took[len(took)/2:]
 	slices.Sort(took)
 	out.took = took[len(took)/2]
 	fmt.Fprintf(w, "loss %.4f to %.4f, peak %s of %s, a step %v, of %d operations %d again, %d evictions, %s copied "+

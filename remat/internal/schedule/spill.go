@@ -33,6 +33,7 @@ type spilling struct {
 	copier    Copier    // nil: copies are simulated
 	hostLimit int64     // bytes; 0 is no limit
 	outFree   int64     // when the link to the host is idle
+	paused    bool      // nothing more is copied out
 	look      int32     // the number of storages made before which it is in vain to look for one to copy out
 	inFree    int64     // when the link to the device is idle
 	near      []Storage // resident storages with a copy
@@ -53,6 +54,9 @@ func (e *Engine) spills() bool { return e.link.BytesPerSecond > 0 }
 // SetLink replaces the speed of the link, once it is measured.
 func (e *Engine) SetLink(bytesPerSecond float64) { e.link.BytesPerSecond = bytesPerSecond }
 
+// PauseCopies stops copies to the host, or allows them again.
+func (e *Engine) PauseCopies(pause bool) { e.link.paused = pause }
+
 // transfer returns the time of a copy in ns.
 func (l *spilling) transfer(size int64) int64 {
 	return l.LatencyNs + int64(float64(size)/l.BytesPerSecond*1e9)
@@ -61,7 +65,7 @@ func (l *spilling) transfer(size int64) int64 {
 // offload starts a copy to the host if the link is idle and memory is short, or will be by the plan.
 func (e *Engine) offload() {
 	plenty := e.stats.Evictions == 0 && (e.budget == 0 || 2*e.stats.Used < e.budget)
-	if !e.spills() || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
+	if !e.spills() || e.link.paused || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
 		return
 	}
 	best, rate := Storage(None), 0.0
@@ -165,7 +169,7 @@ func (e *Engine) cleanVictim() Storage {
 // save copies a victim without a copy to the host, if that and the way back take less time than to compute it again.
 func (e *Engine) save(s Storage) {
 	l, st := &e.link, &e.storages[s]
-	if st.host.place != hostAbsent || st.refs == 0 {
+	if st.host.place != hostAbsent || st.refs == 0 || l.paused {
 		return
 	}
 	time := l.transfer(st.size)
