@@ -44,6 +44,30 @@ type Work struct {
 // Works returns the work of each device with a history in s, by ordinal. The error matches verify.ErrNoHistory if there
 // is none.
 func Works(s *snapshot.Snapshot) ([]*Work, error) {
+	return worksOf(s, func(device int, cfg *caching.Config) (*trace.Program, error) {
+		return s.Program(device, trace.ProgramOptions{
+			Attempts:            true,
+			NoGarbageCollection: cfg.GarbageCollectionThreshold == 0,
+		})
+	})
+}
+
+// Histories is Works without the requests: the Program of each has a Prelude and Anomalies only. It tells about the
+// recordings of snapshot.ReadCompact in a small part of the time and memory.
+func Histories(s *snapshot.Snapshot) ([]*Work, error) {
+	return worksOf(s, func(device int, _ *caching.Config) (*trace.Program, error) {
+		l, err := s.Lifetimes(device)
+		if err != nil {
+			return nil, err
+		}
+		return &trace.Program{Prelude: l.Prelude, Anomalies: l.Anomalies}, nil
+	})
+}
+
+// worksOf returns the works with the programs that a function returns.
+func worksOf(
+	s *snapshot.Snapshot, program func(device int, cfg *caching.Config) (*trace.Program, error),
+) ([]*Work, error) {
 	cfg, notes, err := usableConfig(s)
 	if err != nil {
 		return nil, err
@@ -53,10 +77,11 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 		if t == nil || t.Len() == 0 {
 			continue
 		}
-		w, err := workOf(s, device, t, cfg)
+		p, err := program(device, &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("device %d: %w", device, err)
 		}
+		w := workOf(s, device, t, p, cfg)
 		w.Notes = append(w.Notes, notes...)
 		works = append(works, w)
 	}
@@ -66,14 +91,7 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 	return works, nil
 }
 
-func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config) (*Work, error) {
-	p, err := s.Program(device, trace.ProgramOptions{
-		Attempts:            true,
-		NoGarbageCollection: cfg.GarbageCollectionThreshold == 0,
-	})
-	if err != nil {
-		return nil, err
-	}
+func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, p *trace.Program, cfg caching.Config) *Work {
 	w := &Work{Device: device, Program: p, Recorded: cfg, snapshot: s}
 	w.history(s, t)
 	w.findLimit(s)
@@ -95,7 +113,7 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 		w.Notes = append(w.Notes, fmt.Sprintf("%d entries contradict those before them; the first: %v.",
 			n, p.Anomalies.First[0]))
 	}
-	return w, nil
+	return w
 }
 
 func times(n int) string {

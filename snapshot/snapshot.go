@@ -78,7 +78,7 @@ type Snapshot struct {
 	FrameExtra map[uint32]*Extra // of frames, by their index in Stacks.Frames
 	Skipped    []Skip            // unknown parts of the file, sorted
 
-	lifetimes map[int]*trace.Lifetimes // by device, of those that ReadLifetimes derived
+	lifetimes map[int]*trace.Lifetimes // by device, of those that ReadCompact derived
 }
 
 // NumDevices returns the number of devices that the snapshot can have something of: 1 plus the highest ordinal.
@@ -201,7 +201,7 @@ func ReadFile(path string) (*Snapshot, error) {
 
 // ReadLimited is Read with other limits.
 func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
-	s, err := read(r, limits, false, nil)
+	s, err := read(r, limits, false)
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +214,9 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 }
 
 // ReadCompact is ReadLimited for traces with Columns in place of Events: about 10 bytes an event, which takes a quarter of
-// the memory. Such a snapshot is for Program and for package holders; Expanded returns one that has Events.
-func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) { return read(r, limits, true, nil) }
-
-// ReadLifetimes is ReadCompact for a snapshot whose Lifetimes are wanted: it derives them while it reads, where it can.
-func ReadLifetimes(r io.Reader, limits Limits) (*Snapshot, error) {
-	return read(r, limits, true, &trace.LifetimesWatcher{})
-}
+// the memory. It derives Lifetimes while it reads, where it can. Such a snapshot is for Program and for package holders;
+// Expanded returns one that has Events.
+func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) { return read(r, limits, true) }
 
 // Expanded returns a snapshot whose traces have Events. It shares all other parts with s.
 func (s *Snapshot) Expanded() *Snapshot {
@@ -234,8 +230,8 @@ func (s *Snapshot) Expanded() *Snapshot {
 	return &x
 }
 
-// read reads a snapshot whose traces have Columns. The watcher may be nil.
-func read(r io.Reader, limits Limits, compact bool, watcher *trace.LifetimesWatcher) (*Snapshot, error) {
+// read reads a snapshot whose traces have Columns.
+func read(r io.Reader, limits Limits, compact bool) (*Snapshot, error) {
 	limits = limits.withDefaults()
 	plain, format, source, err := decompress(r, limits)
 	if err != nil {
@@ -243,8 +239,9 @@ func read(r io.Reader, limits Limits, compact bool, watcher *trace.LifetimesWatc
 	}
 	defer plain.Close()
 	im := newImporter(limits, source, compact)
-	if im.watcher = watcher; watcher != nil {
-		im.events.Watch = watcher.Watch
+	if compact {
+		im.watcher = &trace.LifetimesWatcher{}
+		im.events.Watch = im.watcher.Watch
 	}
 	read := &countio.Reader{R: plain}
 	doc, err := pickle.Read(read, pickle.Options{

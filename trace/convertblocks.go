@@ -135,7 +135,7 @@ type unseenOp struct {
 
 func (c *converter) older(op unseenOp) {
 	c.prelude = append(c.prelude, op)
-	if c.origin == 0 {
+	if c.origin == 0 && (c.lives == nil || c.missed < 0) {
 		c.p.Prelude.Blocks++
 		c.p.Prelude.Bytes += op.Size
 	}

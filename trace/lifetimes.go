@@ -15,6 +15,9 @@ type Lifetimes struct {
 	Streams []uint64     // handles, ascending; Lifetime.Stream indexes it
 	Pools   []mem.PoolID // Lifetime.Pool indexes it; Pools[0] is the default pool
 
+	Prelude   Prelude   // as in Program
+	Anomalies Anomalies // as in Program
+
 	trace   *Trace
 	spans   []spanPiece // all but the last of spanBlocks blocks
 	n       int         // blocks

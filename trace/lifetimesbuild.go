@@ -24,6 +24,7 @@ func (c *converter) lifetimes() *Lifetimes {
 	l, t, opts := c.lives, c.t, &c.opts
 	l.trace = t
 	l.Streams, l.Pools, l.streams = c.handles, c.p.Pools, c.streams
+	l.Prelude, l.Anomalies = c.p.Prelude, c.p.Anomalies
 	if !t.PoolsKnown && opts.PoolOf != nil {
 		l.poolOf = func(entry int) uint16 { return uint16(max(0, slices.Index(l.Pools, opts.PoolOf(entry)))) }
 	}

@@ -73,13 +73,13 @@ func BenchmarkFirstPicture(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				resetPeakMemory()
-				debug.SetGCPercent(20) // as the command does
+				debug.SetGCPercent(10) // as the command does
 				begun := time.Now()
 				f, err := os.Open(path)
 				if err != nil {
 					b.Fatal(err)
 				}
-				s, err := snapshot.ReadLifetimes(f, snapshot.Limits{})
+				s, err := snapshot.ReadCompact(f, snapshot.Limits{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -110,15 +110,19 @@ func (t *traceArgs) eachRead(
 
 // read reads a trace as a stream, so a file that is not a trace is refused after its first bytes.
 func read(path string, stdin io.Reader) (*input, error) {
-	in, err := readCompact(path, stdin)
-	if err == nil && in.snapshot != nil {
-		in.snapshot = in.snapshot.Expanded()
-	}
-	return in, err
+	return readWith(path, stdin, snapshot.Read)
 }
 
 // readCompact is read for commands that do not need trace.Trace.Events.
 func readCompact(path string, stdin io.Reader) (*input, error) {
+	return readWith(path, stdin, func(r io.Reader) (*snapshot.Snapshot, error) {
+		return snapshot.ReadCompact(r, snapshot.Limits{})
+	})
+}
+
+func readWith(
+	path string, stdin io.Reader, readSnapshot func(io.Reader) (*snapshot.Snapshot, error),
+) (*input, error) {
 	from, closeFile, err := openInput(path, stdin)
 	if err != nil {
 		return nil, err
@@ -129,7 +133,7 @@ func readCompact(path string, stdin io.Reader) (*input, error) {
 	if strings.HasSuffix(path, ".script") {
 		in.script, err = trace.ReadScript(counted)
 	} else {
-		in.snapshot, err = snapshot.ReadCompact(counted, snapshot.Limits{})
+		in.snapshot, err = readSnapshot(counted)
 	}
 	in.bytes = counted.N
 	return in, withoutPath(err)

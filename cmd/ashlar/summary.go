@@ -83,7 +83,7 @@ func summaries(s *snapshot.Snapshot) []summary {
 	works := map[int]*replay.Work{}
 	var found sync.WaitGroup
 	found.Go(func() {
-		if all, err := replay.Works(s); err == nil { // what cannot be replayed is summed up all the same
+		if all, err := replay.Histories(s); err == nil { // what cannot be replayed is summed up all the same
 			for _, w := range all {
 				works[w.Device] = w
 			}

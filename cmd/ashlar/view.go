@@ -124,7 +124,7 @@ func readTold(path string, stdin io.Reader, tell func(done float64)) (*snapshot.
 	if info, err := os.Stat(path); err == nil && path != "-" {
 		told.total = info.Size()
 	}
-	trace, err := snapshot.ReadLifetimes(told, snapshot.Limits{})
+	trace, err := snapshot.ReadCompact(told, snapshot.Limits{})
 	return trace, withoutPath(err)
 }
 
@@ -183,7 +183,7 @@ func (c *viewCmd) exportFolder(s *streams) error {
 }
 
 // gcPercent is the garbage of the page's server, as a part of its memory.
-const gcPercent = 20
+const gcPercent = 10
 
 // serve serves the page until ctx ends.
 func (c *viewCmd) serve(ctx context.Context, s *streams) error {

@@ -61,7 +61,7 @@ func BenchmarkFirstPicture(b *testing.B) {
 				begun := time.Now()
 				reading := make(chan error, 1)
 				go func() {
-					recording, err := snapshot.ReadLifetimes(bytes.NewReader(file), snapshot.Limits{})
+					recording, err := snapshot.ReadCompact(bytes.NewReader(file), snapshot.Limits{})
 					if err == nil {
 						err = source.Set(recording)
 					}
