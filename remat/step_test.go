@@ -79,8 +79,8 @@ func TestStepsThatFail(t *testing.T) {
 	}
 }
 
-// Planned steps with copies to the host are right, whatever the speed of the link. An input that is being made ready for
-// an operation is not evicted for another that is copied back ahead of need.
+// Planned steps with copies to the host are right, whatever the speed of the link. An input that is being made ready
+// for an operation is not evicted for another that is copied back ahead of need.
 func TestStepsWithCopies(t *testing.T) {
 	for _, link := range []float64{1e8, 1e9, 1e10, 1e12} {
 		for _, budget := range []int64{6, 9, 12, 16} {
@@ -122,8 +122,8 @@ func across(t *testing.T, r *remat.Runtime, x *remat.Tensor, n int) error {
 	return nil
 }
 
-// A runtime goes on in the mode that was fastest by the device's clock: here without copies, over a link that is said to
-// be much faster than it is.
+// A runtime goes on in the mode that was fastest by the device's clock: here without copies, over a link that is said
+// to be much faster than it is.
 func TestStepsTakeTheFastestMode(t *testing.T) {
 	c := remat.Config{Budget: 2 << 20, Spill: remat.Spill{Limit: 64 << 20, Bandwidth: 1e15}}
 	r, _ := open(t, c)
