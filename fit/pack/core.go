@@ -18,7 +18,7 @@ type core struct {
 
 const (
 	coreFirst    = 256  // buffers in the smallest core of larger instances
-	coreLargest  = 8192 // buffers in the largest core: a node of its search takes milliseconds
+	coreLargest  = 8192 // buffers in the largest core: a node of its search takes about a millisecond
 	nodesPerStep = 16   // this many nodes take about as long as placing the same buffers in an order
 	probes       = 8    // capacities between the bound and the best height that are searched in a turn
 )

@@ -67,9 +67,6 @@ func (s *exactSearch) settleApart(from, cut, past int, settle func(from, past in
 
 // level computes the floors of [from, past). If time can be cut before a section, it returns that section instead.
 func (s *exactSearch) level(start int32, from, past int) (cut int) {
-	for t := from; t < past; t++ {
-		s.floor[t] = math.MaxInt64
-	}
 	end, reach := int32(len(s.items)), s.items[start].past
 	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
 		it := &s.items[x]
@@ -77,6 +74,16 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 			return int(it.first)
 		}
 		reach = max(reach, it.past)
+	}
+	if s.floors != nil {
+		s.levelWide(start, from, past)
+		return 0
+	}
+	for t := from; t < past; t++ {
+		s.floor[t] = math.MaxInt64
+	}
+	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
+		it := &s.items[x]
 		offset, floors := s.offset[x], s.floor[it.first:it.past]
 		for i := range floors {
 			floors[i] = min(floors[i], offset)
@@ -88,6 +95,30 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 // narrowest returns the section to branch on. Every section whose fitting items all lie on even floors is eligible:
 // then no item can be placed beneath them later. The section with the lowest floor is always eligible.
 func (s *exactSearch) narrowest(start int32, from, past int) int {
+	if s.floors != nil {
+		s.countWide(start, from, past)
+	} else {
+		s.count(start, from, past)
+	}
+	best, width := -1, 0.0
+	for t := from; t < past; t++ {
+		if s.rest[t] == 0 || s.uneven[t] {
+			continue
+		}
+		branches := float64(s.fits[t])
+		if s.floor[t] < s.capacity-s.rest[t] {
+			branches++ // the floor may rise without an item
+		}
+		branches /= s.weight[t]
+		if best < 0 || branches < width || branches == width && !s.earliest && s.floor[t] < s.floor[best] {
+			best, width = t, branches
+		}
+	}
+	return best
+}
+
+// count counts the items that fit onto the floors of [from, past), and finds the uneven sections.
+func (s *exactSearch) count(start int32, from, past int) {
 	clear(s.fits[from:past])
 	clear(s.uneven[from:past])
 	end := int32(len(s.items))
@@ -114,21 +145,6 @@ func (s *exactSearch) narrowest(start int32, from, past int) int {
 			}
 		}
 	}
-	best, width := -1, 0.0
-	for t := from; t < past; t++ {
-		if s.rest[t] == 0 || s.uneven[t] {
-			continue
-		}
-		branches := float64(s.fits[t])
-		if s.floor[t] < s.capacity-s.rest[t] {
-			branches++ // the floor may rise without an item
-		}
-		branches /= s.weight[t]
-		if best < 0 || branches < width || branches == width && !s.earliest && s.floor[t] < s.floor[best] {
-			best, width = t, branches
-		}
-	}
-	return best
 }
 
 // branch tries, in order, each item that fits onto the floor of section at, and then none of them.

@@ -39,6 +39,8 @@ type exactSearch struct {
 	fits   []int32   // per section: items that fit onto the floor, as of the current node
 	uneven []bool    // per section: an item at its floor would also lie over a lower one, as of the current node
 
+	floors, unevens minima // tables for long lifetimes, or nil
+
 	trail    []exactStep
 	branches []int32 // a stack: the items that the nodes on the current path have not tried yet
 
@@ -119,6 +121,9 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 	}
 	for t := range s.weight {
 		s.weight[t] = 1
+	}
+	if s.wide() {
+		s.floors, s.unevens = newMinima(sections), newMinima(sections)
 	}
 	s.settleAll = s.bySections
 	return s, nil
