@@ -69,7 +69,7 @@ func (r *core) endStep(failed bool) {
 	switch mode := s.trial.mode; {
 	case s.plan == nil:
 		if p := r.engine.Recorded(); p != nil && !failed {
-			s.plan = schedule.MakePlan(p)
+			s.plan = schedule.MakePlan(p, r.engine.Planning())
 		}
 	case followed:
 		s.planned++

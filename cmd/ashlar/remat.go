@@ -16,6 +16,7 @@ type rematCmd struct {
 	Logs   []string  `arg:"" name:"log" help:"Logs of programs; - is standard input."`
 	Budget []float64 `default:"0.9,0.5,0.3" placeholder:"SHARE" help:"Budgets, as shares of the peak with unlimited memory (${default})."`
 	Policy []string  `placeholder:"NAME" help:"Policies; \"all\" is every one."`
+	Plan   bool      `help:"Also follow a plan that is made with knowledge of the whole program, as for programs that repeat."`
 	Link   float64   `placeholder:"GB/s" help:"Copy results to the host and back over a link with this many GB (10^9 bytes) a second each way."`
 	Host   size      `name:"host-limit" help:"At most this many bytes of copies on the host (default: no limit)."`
 	Limit  float64   `default:"3" placeholder:"RATIO" help:"Give up when the time is this many times that with unlimited memory (${default})."`
@@ -34,6 +35,9 @@ gzip or zstd. remat/testdata/record_logs.py records such logs from PyTorch.
 The budget is a share of the peak with unlimited memory. The bottleneck is the largest sum of inputs and outputs of one operation,
 with all constants: no smaller budget can be enough. The time is that of the device, over that with unlimited memory.
 
+With --plan each program also runs with knowledge of its future: weights of the policy, and of single results, are searched by
+simulations for about a second. A run beside the others shows it as the policy "plan".
+
 With --link results are also copied to the host and back, beside the computation, where that takes less time than to compute them
 again. An operation waits for copies of its inputs.
 
@@ -48,6 +52,9 @@ Examples:
     ashlar remat --budget 0.5 --policy dtr-eq,lru remat/testdata/*.log.zst
     ashlar remat --json resnet.log | jq 'select(.completed) | [.budget, .ratio]'`
 }
+
+// planPolicy stands for the name of a policy in runs that follow a plan.
+const planPolicy = "plan"
 
 // policyHelp lists the policies.
 func policyHelp() string {
@@ -165,9 +172,13 @@ func (c *rematCmd) simulate(s *streams, path string) ([]rematLine, error) {
 	if err != nil {
 		return nil, err
 	}
+	policies := c.Policy
+	if c.Plan {
+		policies = append(slices.Clone(policies), planPolicy)
+	}
 	var lines []rematLine
 	for _, budget := range c.Budget {
-		for _, policy := range c.Policy {
+		for _, policy := range policies {
 			p.at(fmt.Sprintf("simulating %s at %v with %s", displayPath(path), budget, policy))
 			line, err := c.run(log, budget, policy)
 			if err != nil {
@@ -185,6 +196,9 @@ func (c *rematCmd) run(log *simulate.Log, budget float64, policy string) (rematL
 	config := simulate.Config{
 		Budget: int64(budget * float64(log.Peak)), Policy: policy, Link: c.Link * 1e9, HostLimit: int64(c.Host),
 		MaxTime: time.Duration(min(c.Limit*float64(log.Baseline), float64(1<<62))),
+	}
+	if policy == planPolicy {
+		config.Policy, config.Plan = "", true
 	}
 	r, err := log.Run(config)
 	if err != nil {

@@ -36,11 +36,14 @@ type Log struct {
 
 // Config configures a run.
 type Config struct {
-	Budget    int64         // bytes; 0 is no limit
-	Policy    string        // one of Policies; "" is the default
-	Link      float64       // bytes per second between the device and the host; 0 disables copies
-	HostLimit int64         // bytes of copies on the host; 0 is no limit
-	MaxTime   time.Duration // the run ends without completion when it has taken longer; 0 is no limit
+	Budget    int64   // bytes; 0 is no limit
+	Policy    string  // one of Policies; "" is the default
+	Link      float64 // bytes per second between the device and the host; 0 disables copies
+	HostLimit int64   // bytes of copies on the host; 0 is no limit
+	// Plan follows a plan that was made with knowledge of the whole program, as for programs that repeat. The policy is
+	// the default.
+	Plan    bool
+	MaxTime time.Duration // the run ends without completion when it has taken longer; 0 is no limit
 }
 
 // A Result says how a run went.
@@ -88,11 +91,18 @@ func (l *Log) Run(c Config) (*Result, error) {
 			return nil, err
 		}
 	}
+	if c.Plan && c.Policy != "" && c.Policy != schedule.PolicyNames()[0] {
+		return nil, fmt.Errorf("remat: plans are followed by the policy %s, not %s", schedule.PolicyNames()[0], c.Policy)
+	}
+	link := schedule.Link{BytesPerSecond: c.Link, LatencyNs: linkLatency}
 	d := &device{limit: int64(c.MaxTime)}
 	e := schedule.New(schedule.Config{
 		Budget: c.Budget, Policy: policy,
-		Link: schedule.Link{BytesPerSecond: c.Link, LatencyNs: linkLatency}, HostLimit: c.HostLimit,
+		Link: link, HostLimit: c.HostLimit,
 	}, d)
+	if c.Plan {
+		e.Follow(schedule.MakePlan(l.program, schedule.PlanConfig{Budget: c.Budget, Link: link, HostLimit: c.HostLimit}))
+	}
 	err := l.program.Run(e)
 	s := e.Stats()
 	return &Result{

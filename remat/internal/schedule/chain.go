@@ -17,9 +17,7 @@ import "math"
 // list where it belongs if it is not the best any more.
 type chainPolicy struct {
 	base
-	live      float64 // weight of evicted storages that have references: they will be made for the program, too
-	later     float64 // weight of evicted storages that are made from this one
-	exponent  float64 // of the staleness
+	weights
 	lists     [buckets]list
 	filled    bitmap
 	nodes     []chainNode
@@ -27,6 +25,17 @@ type chainPolicy struct {
 	recosting []Storage
 	copying   []Storage // that are being copied to the host
 }
+
+// weights are the parameters of a chainPolicy.
+type weights struct {
+	live     float64 // weight of evicted storages that have references: they will be made for the program, too
+	later    float64 // weight of evicted storages that are made from this one
+	exponent float64 // of the staleness
+}
+
+// defaultWeights were chosen on the logs in remat/testdata, and on those of the authors of DTR. The figures are in
+// docs/decisions/0039-what-to-evict.md.
+var defaultWeights = weights{live: 0.3, later: 0.03, exponent: 0.5}
 
 // A bucket holds the storages whose cost for each byte lies within a factor of 2^(1/perOctave).
 const (
@@ -47,13 +56,16 @@ type chainNode struct {
 
 type list struct{ first, last Storage }
 
-func newChain(live, later, exponent float64) *chainPolicy {
-	p := &chainPolicy{live: live, later: later, exponent: exponent}
+func newChain(w weights) *chainPolicy {
+	p := &chainPolicy{weights: w}
 	for i := range p.lists {
 		p.lists[i] = list{None, None}
 	}
 	return p
 }
+
+// use changes the weights. Known costs are computed anew when they are compared.
+func (p *chainPolicy) use(w weights) { p.weights = w }
 
 func (*chainPolicy) relentless() bool { return true }
 

@@ -122,6 +122,11 @@ func (e *Engine) Constant(size int64) (Value, error) {
 	return v, nil
 }
 
+// Planning returns the configuration for plans that this engine follows.
+func (e *Engine) Planning() PlanConfig {
+	return PlanConfig{Budget: e.budget, Link: e.link.Link, HostLimit: e.link.hostLimit}
+}
+
 // Storage returns the storage of a value.
 func (e *Engine) Storage(v Value) Storage { return e.values[v].storage }
 

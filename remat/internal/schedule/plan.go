@@ -10,6 +10,9 @@ type Plan struct {
 	ops   []plannedOp
 	uses  [][]int32 // of each storage: the positions of the operations that read it
 	clock []int64   // ns of computation before each operation, and in the end
+
+	weights weights
+	bias    []float64 // of each storage: a factor of the cost to evict it; nil is 1 for all
 }
 
 // A plannedOp is an operation of a plan.
@@ -20,9 +23,9 @@ type plannedOp struct {
 	sizes   []int64 // of the outputs that own their storage
 }
 
-// MakePlan returns the plan of a program.
-func MakePlan(p *Program) *Plan {
-	plan := &Plan{}
+// timetable returns the plan of a program without decisions.
+func timetable(p *Program) *Plan {
+	plan := &Plan{weights: defaultWeights}
 	storages, refs := make([]int32, p.Values), make([]int32, p.Values)
 	fresh := func(v Value) {
 		storages[v], refs[v] = int32(len(plan.uses)), 1
@@ -73,6 +76,7 @@ func MakePlan(p *Program) *Plan {
 type following struct {
 	plan   *Plan
 	at     int32     // the running operation
+	cursor []int32   // of each storage by number: its next use
 	number []int32   // of storages by id, or None
 	bound  []Storage // ids by number, or None
 }
@@ -80,7 +84,9 @@ type following struct {
 // Follow makes the engine choose by a plan from here on, as long as it is given the operations of the plan, in their
 // order. From the first other one on, and after the last, it chooses by its policy again.
 func (e *Engine) Follow(p *Plan) {
-	e.follow = following{plan: p, at: -1, bound: slices.Repeat([]Storage{None}, len(p.uses))}
+	e.follow = following{
+		plan: p, at: -1, cursor: make([]int32, len(p.uses)), bound: slices.Repeat([]Storage{None}, len(p.uses)),
+	}
 }
 
 // Following reports whether the operations were those of the plan so far.
@@ -146,12 +152,23 @@ func (f *following) until(s Storage) int64 {
 	if int(s) >= len(f.number) || f.number[s] == None {
 		return -1
 	}
-	uses := f.plan.uses[f.number[s]]
-	i, _ := slices.BinarySearch(uses, f.at+1)
-	if i == len(uses) {
+	n := f.number[s]
+	uses := f.plan.uses[n]
+	for int(f.cursor[n]) < len(uses) && uses[f.cursor[n]] <= f.at {
+		f.cursor[n]++
+	}
+	if int(f.cursor[n]) == len(uses) {
 		return -1
 	}
-	return f.plan.clock[uses[i]] - f.plan.clock[f.at]
+	return f.plan.clock[uses[f.cursor[n]]] - f.plan.clock[max(f.at, 0)]
+}
+
+// bias returns the factor of the cost to evict a storage.
+func (f *following) bias(s Storage) float64 {
+	if f.plan.bias == nil || int(s) >= len(f.number) || f.number[s] == None {
+		return 1
+	}
+	return f.plan.bias[f.number[s]]
 }
 
 // Unfollow ends Follow, and reports whether the operations were those of the plan, all of them.
@@ -167,20 +184,35 @@ func (e *Engine) Unfollow() bool {
 const never = 100
 
 // planned is the default policy. While the engine follows a plan, the time until a storage is read next takes the place
-// of the time since it was read last.
+// of the time since it was read last, and the weights are those of the plan.
 type planned struct{ *chainPolicy }
 
 func (p *planned) victim(need int64) Storage {
-	f := &p.e.follow
-	if f.plan == nil {
+	plan := p.e.follow.plan
+	if plan == nil {
+		p.use(defaultWeights)
 		return p.chainPolicy.victim(need)
 	}
-	end := float64(never * f.plan.clock[len(f.plan.ops)])
+	p.use(plan.weights)
+	p.copied()
+	for range retries {
+		s := p.cheapest(plan)
+		if s == None || !p.update(s) {
+			return s
+		}
+	}
+	return p.cheapest(plan)
+}
+
+// cheapest returns the storage with the least known cost for each byte and time until it is read next.
+func (p *planned) cheapest(plan *Plan) Storage {
+	f := &p.e.follow
+	end := float64(never * plan.clock[len(plan.ops)])
 	return p.least(func(id Storage, s *storage) float64 {
 		distance := float64(f.until(id))
 		if distance < 0 {
 			distance = end
 		}
-		return p.cost(id) / (float64(s.size) * p.power(distance+1))
+		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * p.power(distance+1))
 	})
 }

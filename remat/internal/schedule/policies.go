@@ -54,6 +54,5 @@ func NewPolicy(name string) (Policy, error) {
 // Default returns the policy that is used where none is configured.
 func Default() Policy { return newDefault() }
 
-// newDefault returns the project's own policy. The weights were chosen on the logs in remat/testdata, and on those of
-// the authors of DTR; docs/decisions/0039 has the figures.
-func newDefault() Policy { return &planned{newChain(0.3, 0.03, 0.5)} }
+// newDefault returns the project's own policy.
+func newDefault() Policy { return &planned{newChain(defaultWeights)} }
