@@ -51,6 +51,18 @@ func TestRematJSON(t *testing.T) {
 	}
 }
 
+// A plan is one more run at each budget, and a link another figure.
+func TestRematWithAPlanAndALink(t *testing.T) {
+	lines := rematLines(t, ok(t, "remat", "--json", "--budget", "0.5", "--plan", "--link", "25", rematLogs+"unet.log.zst"))
+	if len(lines) != 2 || lines[0].Policy != "chain" || lines[1].Policy != "plan" {
+		t.Fatalf("got %+v, want a run by the policy and one by a plan", lines)
+	}
+	if lines[1].CopiedIn == 0 || lines[1].HostPeak == 0 || lines[1].Ratio >= lines[0].Ratio {
+		t.Errorf("the plan takes %v and copies %d bytes back, without a plan it is %v", lines[1].Ratio,
+			lines[1].CopiedIn, lines[0].Ratio)
+	}
+}
+
 // A program that cannot run at any budget sets the exit code.
 func TestRematWithoutRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large.log")

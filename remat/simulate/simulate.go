@@ -42,7 +42,9 @@ type Config struct {
 	HostLimit int64   // bytes of copies on the host; 0 is no limit
 	// Plan follows a plan that was made with knowledge of the whole program, as for programs that repeat. The policy is
 	// the default.
-	Plan    bool
+	Plan bool
+	// Effort is how many operations are simulated in search of a plan; 0 is enough for about a second.
+	Effort  int
 	MaxTime time.Duration // the run ends without completion when it has taken longer; 0 is no limit
 }
 
@@ -101,7 +103,9 @@ func (l *Log) Run(c Config) (*Result, error) {
 		Link: link, HostLimit: c.HostLimit,
 	}, d)
 	if c.Plan {
-		e.Follow(schedule.MakePlan(l.program, schedule.PlanConfig{Budget: c.Budget, Link: link, HostLimit: c.HostLimit}))
+		e.Follow(schedule.MakePlan(l.program, schedule.PlanConfig{
+			Budget: c.Budget, Link: link, HostLimit: c.HostLimit, Effort: c.Effort,
+		}))
 	}
 	err := l.program.Run(e)
 	s := e.Stats()
@@ -155,7 +159,7 @@ func newLog(p *schedule.Program) (*Log, error) {
 	}
 	l.Bottleneck += l.Constants
 	d := &device{}
-	e := schedule.New(schedule.Config{}, d)
+	e := schedule.New(schedule.Config{}, d) // without a budget the policy does not matter
 	err := p.Run(e)
 	l.Peak, l.Baseline = e.Stats().Peak, time.Duration(d.now)
 	return l, err

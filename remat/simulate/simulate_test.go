@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/remat/internal/schedule"
 )
 
 // extra is the share of the time that a policy adds at a budget, and whether the program ran to its end.
@@ -68,6 +70,78 @@ func TestTheTimeIsLimited(t *testing.T) {
 	r, err := l.Run(Config{Budget: l.Peak / 2, Policy: "lru", MaxTime: 2 * l.Baseline})
 	if err != nil || r.Completed || !errors.Is(r.Err, errTime) || r.Time < l.Baseline || r.Time > 2*l.Baseline {
 		t.Errorf("got %+v, %v, want an end at twice %v", r, err, l.Baseline)
+	}
+}
+
+// A plan knows the future: it takes less time than the policy without it.
+func TestPlan(t *testing.T) {
+	for _, name := range []string{"unet", "resnet"} {
+		l := sample(t, name)
+		budget := l.Peak / 2
+		online, _ := extra(t, l, 0.5, "")
+		r, err := l.Run(Config{Budget: budget, Plan: true, Effort: 30_000})
+		if err != nil || !r.Completed || r.Peak > budget || r.Ratio(l)-1 >= online {
+			t.Errorf("%s: the plan gives %+v (%v), the policy adds %.4f", name, r, err, online)
+		}
+		again, err := l.Run(Config{Budget: budget, Plan: true, Effort: 30_000})
+		if err != nil || again.Time != r.Time {
+			t.Errorf("%s: the same plan takes %v and %v", name, r.Time, again.Time)
+		}
+	}
+	if _, err := sample(t, "unet").Run(Config{Plan: true, Policy: "lru"}); err == nil {
+		t.Error("a plan for another policy was accepted")
+	}
+}
+
+// longLog is a chain of layers, forward and back, with two kinds of results.
+func longLog(t testing.TB, layers int) *Log {
+	p := new(schedule.Program)
+	x := p.Constant(1000)
+	p.Retain(x)
+	call := func(ns, size int64, inputs ...schedule.Value) schedule.Value {
+		return p.Call(schedule.Call{
+			Name: "f", Inputs: inputs, Outputs: []schedule.Output{{Size: size, Alias: -1}}, Cost: ns, Work: ns,
+		})
+	}
+	linear, relu := make([]schedule.Value, layers), make([]schedule.Value, layers)
+	for i := range layers {
+		linear[i] = call(10_000, 1000, x)
+		relu[i] = call(300, 1000, linear[i])
+		x = relu[i]
+	}
+	gradient := call(100, 1000, x)
+	for i := layers - 1; i >= 0; i-- {
+		next := call(300, 1000, gradient, relu[i])
+		p.Release(gradient)
+		p.Release(relu[i])
+		gradient = call(20_000, 1000, next, linear[i])
+		p.Release(next)
+		p.Release(linear[i])
+	}
+	p.Release(gradient)
+	l, err := newLog(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// BenchmarkLongLog simulates 60,000 operations.
+func BenchmarkLongLog(b *testing.B) {
+	l := longLog(b, 15_000)
+	for _, policy := range []string{"chain", "dtr-eq"} {
+		for _, share := range []float64{0.7, 0.5, 0.3} {
+			b.Run(fmt.Sprintf("%s/%v", policy, share), func(b *testing.B) {
+				var r *Result
+				for b.Loop() {
+					r, _ = l.Run(Config{
+						Budget: int64(share * float64(l.Peak)), Policy: policy, MaxTime: 2 * l.Baseline,
+					})
+				}
+				b.ReportMetric(r.Ratio(l), "ratio")
+				b.ReportMetric(float64(l.Operations), "operations")
+			})
+		}
 	}
 }
 

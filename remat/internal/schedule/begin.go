@@ -6,7 +6,8 @@ func (e *Engine) Begin(name string, inputs []Value) error {
 	e.follow.next(e, name, inputs)
 	for i, v := range inputs {
 		s := e.values[v].storage
-		e.storages[s].accessed, e.storages[s].used = e.now, e.now
+		e.policy.reads(s)
+		e.storages[s].accessed, e.storages[s].used = e.programTime(), e.now
 		e.policy.touched(s)
 		if err := e.Lock(v); err != nil {
 			for _, w := range inputs[:i] {
@@ -32,7 +33,7 @@ func (e *Engine) End(c Call) (Op, []Value) {
 	outputs := e.ops[o].outputs
 	for _, v := range outputs {
 		s := &e.storages[e.values[v].storage]
-		s.accessed, s.used = e.now, e.now
+		s.accessed, s.used = e.now, e.programTime()
 		e.policy.touched(e.values[v].storage)
 	}
 	e.Abort()

@@ -19,7 +19,7 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 	}
 	for _, v := range outputs {
 		s := &e.storages[e.values[v].storage]
-		s.accessed, s.used = e.now, e.now
+		s.accessed, s.used = e.now, e.programTime()
 		e.policy.touched(e.values[v].storage)
 	}
 	if c.Fixed {
@@ -77,7 +77,8 @@ func (e *Engine) produce(o Op, again bool) error {
 		s := e.values[v].storage
 		e.storages[s].accessed = e.now
 		if !again {
-			e.storages[s].used = e.now
+			e.policy.reads(s)
+			e.storages[s].used = e.programTime()
 		}
 		e.policy.touched(s)
 		e.lock(s)

@@ -2,14 +2,18 @@ package schedule
 
 import "math"
 
-// chainPolicy is the project's own policy. It evicts the storage with the least cost / (size * staleness^q), where the
-// cost is that of all evicted storages that have to be made first: the chain. It differs from DTR in three ways.
+// chainPolicy is the project's own policy. It evicts the storage with the least cost / (size * distance^q), where the
+// cost is that of all evicted storages that have to be made first, the chain, and the distance is the guessed time until
+// the program reads the storage. It differs from DTR in four ways.
 //
-//   - Storages that are made from the evicted one do not count: in a program that computes gradients they are read
+//   - Storages that are made from the evicted one hardly count: in a program that computes gradients they are read
 //     before it, and it is made then anyway.
-//   - Staleness counts less. A result of the forward pass is stale until its gradient is computed, whatever it is:
-//     staleness mainly protects what was made just now.
-//   - A storage without references, all whose results are resident, costs nothing.
+//   - The distance counts less than the staleness does there. A result of the forward pass is stale until its gradient
+//     is computed, whatever it is: staleness mainly protects what was made just now. In a backward pass the distance is
+//     that of the mirror image of the forward pass.
+//   - Storages without references are not read by the program. They are dropped at once, unless an evicted storage is
+//     made of them: then they may stay, but are far away.
+//   - An input of a waiting operation is evicted, and made again later, where nothing else can be.
 //
 // The choice takes the same time for any number of storages. Evictable storages are in lists by the logarithm of their
 // cost for each byte, in the order of their last access, and only the first of each list is compared. The costs are
@@ -24,6 +28,7 @@ type chainPolicy struct {
 	walk      walk
 	recosting []Storage
 	copying   []Storage // that are being copied to the host
+	mirror    mirror
 }
 
 // weights are the parameters of a chainPolicy.
@@ -35,7 +40,7 @@ type weights struct {
 
 // defaultWeights were chosen on the logs in remat/testdata, and on those of the authors of DTR. The figures are in
 // docs/decisions/0039-what-to-evict.md.
-var defaultWeights = weights{live: 0.3, later: 0.03, exponent: 0.5}
+var defaultWeights = weights{live: 0.3, later: 0.03, exponent: 0.45}
 
 // A bucket holds the storages whose cost for each byte lies within a factor of 2^(1/perOctave).
 const (
@@ -44,11 +49,14 @@ const (
 	buckets   = 60*perOctave + 1
 )
 
-// tries is how many storages are compared anew before one is evicted.
-const retries = 100
+const (
+	retries   = 100 // storages whose costs are computed anew before one is evicted
+	maxPlaces = 64  // storages that are compared to find a place in a list
+)
 
 type chainNode struct {
 	cost       float64 // of the chain, when it was computed last
+	rate       float64 // the logarithm of the cost for each byte
 	known      bool    // the cost was computed, and has not become less since
 	prev, next Storage
 	bucket     int16 // or -1
@@ -64,8 +72,13 @@ func newChain(w weights) *chainPolicy {
 	return p
 }
 
+func (p *chainPolicy) reads(s Storage) { p.mirror.read(p.e.programTime(), &p.e.storages[s]) }
+
 // use changes the weights. Known costs are computed anew when they are compared.
 func (p *chainPolicy) use(w weights) { p.weights = w }
+
+// eager keeps a storage if something was evicted that is made of it.
+func (p *chainPolicy) eager(s Storage) bool { return p.spent(s) }
 
 func (*chainPolicy) relentless() bool { return true }
 
@@ -90,7 +103,14 @@ func (p *chainPolicy) changed(s Storage) {
 	}
 }
 
-func (p *chainPolicy) released(s Storage)  { p.unknown(s) }
+func (p *chainPolicy) released(s Storage) {
+	p.unknown(s)
+	if p.e.storages[s].pooled != None {
+		p.remove(s)
+		p.entered(s)
+	}
+}
+
 func (p *chainPolicy) forgotten(s Storage) { p.unknown(s) }
 
 func (p *chainPolicy) unknown(s Storage) {
@@ -125,15 +145,15 @@ func (p *chainPolicy) restored(s Storage, again bool) {
 
 // update moves a storage to the list of its present cost, and reports whether that is another.
 func (p *chainPolicy) update(s Storage) bool {
+	before := p.nodes[s].bucket
+	p.nodes[s].known = true
 	cost := p.cost(s)
-	if bucketOf(cost, p.e.storages[s].size) == int(p.nodes[s].bucket) {
-		p.nodes[s].cost = cost
+	if cost == p.nodes[s].cost {
 		return false
 	}
 	p.remove(s)
-	p.nodes[s].known = true
 	p.insert(s, cost)
-	return true
+	return p.nodes[s].bucket != before
 }
 
 // cost returns the cost to make a storage again.
@@ -168,18 +188,17 @@ func (p *chainPolicy) cost(s Storage) float64 {
 // without returns the cost of a storage alone: to compute it, or to copy it back.
 func (p *chainPolicy) without(st *storage) float64 { return float64(p.e.copyCost(st.cost, st)) }
 
-// spent reports whether all that is made from a storage is resident.
+// spent reports whether no evicted storage with references is made of a storage, directly or through others that are
+// evicted.
 func (p *chainPolicy) spent(s Storage) bool {
-	for _, v := range p.e.storages[s].values {
-		for _, u := range p.e.values[v].users {
-			for _, out := range p.e.ops[u.op].outputs {
-				if !p.e.storages[p.e.values[out].storage].resident {
-					return false
-				}
-			}
+	spent := true
+	p.walk.visit(p.e, s, maxWalk, p.e.children, func(_ Storage, st *storage) bool {
+		if !st.resident && st.refs > 0 {
+			spent = false
 		}
-	}
-	return true
+		return !st.resident && spent
+	})
+	return spent
 }
 
 func (p *chainPolicy) victim(int64) Storage {
@@ -212,14 +231,14 @@ func (p *chainPolicy) copied() {
 // best returns the storage with the least score among the first of all lists.
 func (p *chainPolicy) best() Storage {
 	least, found := math.Inf(1), Storage(None)
+	now := p.e.programTime()
 	for b := range p.filled.all {
 		s := p.lists[b].first
 		if b == 0 {
 			return s
 		}
 		st := &p.e.storages[s]
-		staleness := max(float64(p.e.now-st.accessed), 1)
-		score := p.nodes[s].cost / (float64(st.size) * p.power(staleness))
+		score := p.nodes[s].rate - p.exponent*math.Log2(p.mirror.distance(now, st))
 		if found == None || score < least {
 			least, found = score, s
 		}
@@ -227,36 +246,46 @@ func (p *chainPolicy) best() Storage {
 	return found
 }
 
-func (p *chainPolicy) power(x float64) float64 {
-	switch p.exponent {
-	case 0.5:
-		return math.Sqrt(x)
-	case 0.25:
-		return math.Sqrt(math.Sqrt(x))
-	}
-	return math.Pow(x, p.exponent)
-}
-
-// bucketOf returns the list for a cost and a size. The first is for what costs nothing.
-func bucketOf(cost float64, size int64) int {
+// bucketOf returns the list for a cost and its logarithm for each byte. The first is for what costs nothing.
+func bucketOf(cost, rate float64) int {
 	if cost <= 0 {
 		return 0
 	}
-	b := 1 + int(perOctave*(math.Log2(cost/float64(size))-lowest))
-	return min(max(b, 1), buckets-1)
+	return min(max(1+int(perOctave*(rate-lowest)), 1), buckets-1)
 }
 
 func (p *chainPolicy) insert(s Storage, cost float64) {
-	b := bucketOf(cost, p.e.storages[s].size)
+	rate := math.Log2(cost / float64(p.e.storages[s].size))
+	b := bucketOf(cost, rate)
 	l := &p.lists[b]
-	p.nodes[s] = chainNode{cost: cost, known: p.nodes[s].known, prev: l.last, next: None, bucket: int16(b)}
-	at := p.e.storages[s].accessed
-	for p.nodes[s].prev != None && p.e.storages[p.nodes[s].prev].accessed > at {
-		p.nodes[s].next = p.nodes[s].prev
-		p.nodes[s].prev = p.nodes[p.nodes[s].prev].prev
-	}
+	p.nodes[s] = chainNode{cost: cost, rate: rate, known: p.nodes[s].known, prev: l.last, next: None, bucket: int16(b)}
+	p.place(s, l)
 	p.link(s, l)
 	p.filled.set(b)
+}
+
+// place finds the neighbours of a storage in a list, from its end, or for what is first from its beginning. It looks at
+// few of them: the order may be wrong for storages that were made again.
+func (p *chainPolicy) place(s Storage, l *list) {
+	n, at := &p.nodes[s], p.order(s)
+	if l.first == None || at <= p.order(l.first) {
+		n.prev, n.next = None, l.first
+		return
+	}
+	for range maxPlaces {
+		if n.prev == None || p.order(n.prev) <= at {
+			return
+		}
+		n.prev, n.next = p.nodes[n.prev].prev, n.prev
+	}
+}
+
+// order returns the place of a storage in its list: those without references are first.
+func (p *chainPolicy) order(s Storage) int64 {
+	if st := &p.e.storages[s]; st.refs > 0 {
+		return st.used
+	}
+	return -1
 }
 
 // link makes the neighbours of a storage in a list point to it.

@@ -147,6 +147,9 @@ func (e *Engine) price(o Op, ns int64) int64 {
 	return change
 }
 
+// programTime is the time of the program without what was computed again.
+func (e *Engine) programTime() int64 { return e.stats.ComputeNs - e.stats.RecomputeNs }
+
 // use adds to the memory in use.
 func (e *Engine) use(bytes int64) {
 	e.stats.Used += bytes

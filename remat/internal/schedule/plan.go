@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"slices"
 )
 
@@ -213,6 +214,6 @@ func (p *planned) cheapest(plan *Plan) Storage {
 		if distance < 0 {
 			distance = end
 		}
-		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * p.power(distance+1))
+		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * math.Pow(distance+1, p.exponent))
 	})
 }

@@ -5,13 +5,14 @@ type Policy interface {
 	attach(*Engine)
 	// victim returns a storage of the pool, or None. need is the number of bytes that are wanted.
 	victim(need int64) Storage
-	// eager reports whether storages without references are dropped at once.
-	eager() bool
+	// eager reports whether a storage is dropped at once when it has no references any more.
+	eager(Storage) bool
 	// relentless reports whether inputs of waiting operations may be evicted if nothing else can be.
 	relentless() bool
 
 	added(Storage)          // an operation that makes it was announced
 	changed(Storage)        // its cost changed, or a copy to the host began
+	reads(Storage)          // the program is going to read it
 	touched(Storage)        // it was read or made
 	entered(Storage)        // it became evictable
 	left(Storage)           // it became resident but not evictable, or was evicted
@@ -25,10 +26,11 @@ type Policy interface {
 type base struct{ e *Engine }
 
 func (b *base) attach(e *Engine)     { b.e = e }
-func (*base) eager() bool            { return true }
+func (*base) eager(Storage) bool     { return true }
 func (*base) relentless() bool       { return false }
 func (*base) added(Storage)          {}
 func (*base) changed(Storage)        {}
+func (*base) reads(Storage)          {}
 func (*base) touched(Storage)        {}
 func (*base) entered(Storage)        {}
 func (*base) left(Storage)           {}

@@ -7,8 +7,8 @@ func (e *Engine) Retain(v Value) {
 	e.storages[e.values[v].storage].refs++
 }
 
-// Release removes a reference. A storage without references is dropped at once; it is made again if an operation that
-// is to be repeated reads it.
+// Release removes a reference. A storage without references is dropped at once, if the policy does not keep it to make
+// evicted storages of it; it is made again if an operation that is to be repeated reads it.
 func (e *Engine) Release(v Value) {
 	if e.values[v].refs == 0 {
 		panic("remat: a value was released too often")
@@ -28,7 +28,7 @@ func (e *Engine) unrefer(v Value) {
 	}
 	if st := &e.storages[s]; st.refs == 0 {
 		e.policy.released(s)
-		if st.resident && !st.fixed && st.locks == 0 && e.policy.eager() {
+		if st.resident && !st.fixed && st.locks == 0 && e.policy.eager(s) {
 			e.drop(s)
 		}
 	}

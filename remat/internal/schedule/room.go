@@ -95,7 +95,7 @@ func (e *Engine) enter(s Storage) {
 	if !st.resident || st.locks > 0 || st.fixed || st.pooled != None {
 		return
 	}
-	if st.refs == 0 && e.policy.eager() && e.useless(s) {
+	if st.refs == 0 && e.policy.eager(s) && e.useless(s) {
 		e.drop(s)
 		return
 	}

@@ -31,7 +31,7 @@ type storage struct {
 	resident bool
 	fixed    bool  // it cannot be made again
 	accessed int64 // when it was last read or made, in the engine's time
-	used     int64 // the same, but by the program only
+	used     int64 // the same by the program only, in its time
 	made     int64 // when it was first made
 	serial   int32 // its number in the order of creation
 	host     hostCopy
