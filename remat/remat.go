@@ -7,7 +7,7 @@
 //
 //	r, err := remat.New(place, remat.Config{Budget: 8 << 30})
 //	defer r.Close()
-//	w := r.Constant(weights)
+//	w, err := r.Constant(weights)
 //	y, err := remat.Apply2(r, compute.MatMul, x, w)
 //	y, err = remat.Apply(r, compute.Relu, y)
 //	numbers, err := remat.ToSlice[float32](y) // y is made again if it was evicted
@@ -21,12 +21,13 @@
 // then matches mem.ErrNoMemory. If the allocator itself has no room, the allocation evicts tensors too and tries again;
 // so a Runtime without a budget uses the whole device.
 //
-// Releases matter more than elsewhere: a handle that is released needs no memory and is never made again. Constants and
-// locked tensors are not evicted, and neither are tensors made by an operation that runs only once (see [Op]).
+// Releases matter more than elsewhere: a tensor that is released needs no memory, unless others are made of it again.
+// Constants and locked tensors are not evicted, and neither are tensors made by an operation that runs only once (see
+// [Op]).
 //
-// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: from the third on, the runtime
-// knows when each tensor is read next. With [Config.Spill] tensors are also copied to the host's memory, where that is
-// faster than making them again.
+// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: from the third on, the
+// runtime knows when each tensor is read next, and plans by it if that is faster. With [Config.Spill] tensors are also
+// copied to the host's memory, where that is faster than making them again.
 //
 // A Runtime is safe for concurrent use; its calls run one at a time. Work that captures graphs must not run through it.
 package remat
@@ -43,6 +44,10 @@ package remat
 // content counts as evicted; its own operation can make it again for others. To make the new one again, the function
 // changes a copy. A constant has no operation, so everything that depends on its old contents is first made and then
 // stays (schedule.Engine.Settle).
+//
+// Copies to the host have streams of their own (spiller). The runtime's stream waits for a copy before it uses,
+// changes or frees the memory, so that all frees are in its order. Operations, copies and steps are timed by stamps on
+// the streams (costs, linkTimer, trial), which are read when they are reached: nothing waits for them.
 //
 // Locks: Runtime.mu is held during every call, also while functions run. The functions allocate memory at the runtime's
 // place, whose layer (memory) calls back to evict. It knows by the goroutine that the lock is held.
