@@ -63,6 +63,29 @@ func TestRematWithAPlanAndALink(t *testing.T) {
 	}
 }
 
+// The least possible time is a line of its own, and an error for a program that is too large.
+func TestRematBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "small.log")
+	log := `{"remat":1}
+{"constant":1}
+{"call":"a","in":[0],"out":[{"size":10}],"ns":100}
+{"call":"b","in":[0],"out":[{"size":10}],"ns":300}
+{"call":"c","in":[2],"out":[{"size":10}],"ns":50}
+{"release":3}
+{"call":"d","in":[2,1],"ns":5}
+`
+	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines := rematLines(t, ok(t, "remat", "--json", "--bound", "--budget", "1,0.7", path))
+	if len(lines) != 4 || lines[1].Policy != "least" || lines[1].ComputeNs != 455 || lines[3].ComputeNs != 555 {
+		t.Errorf("got %+v, want the least times 455 and 555", lines)
+	}
+	if got := ashlar(t, nil, "remat", "--bound", rematLogs+"unet.log.zst"); got.code != exitInput {
+		t.Errorf("exit code %d, want %d: %s", got.code, exitInput, got.err)
+	}
+}
+
 // A program that cannot run at any budget sets the exit code.
 func TestRematWithoutRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large.log")
