@@ -1,6 +1,7 @@
 package holders_test
 
 import (
+	"bytes"
 	"os"
 	"slices"
 	"testing"
@@ -40,6 +41,12 @@ func TestCompactRecordings(t *testing.T) {
 		}
 		if !slices.Equal(compact.Expanded().Traces[0].Events, s.Traces[0].Events) {
 			t.Errorf("%s: the events differ", path)
+		}
+		var a, b bytes.Buffer
+		testkit.Must(t, s.WritePickle(&a))
+		testkit.Must(t, compact.WritePickle(&b))
+		if !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Errorf("%s: it is written otherwise", path)
 		}
 		program, err := s.Program(0, trace.ProgramOptions{})
 		testkit.Must(t, err)

@@ -13,7 +13,7 @@
 //
 // Package holders/export writes the holders for other tools.
 //
-// Only Frames.Fold changes a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes;
+// Only Frames.Fold and Categorize change a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes;
 // events are indices into trace.Trace.Events.
 package holders
 

@@ -21,9 +21,11 @@
 package snapshot
 
 // Reading. The pickle's dicts for trace entries and stack frames are folded (see package pickle) as soon as they are
-// complete: an entry becomes a trace.Event in one growing list, a frame becomes an index into trace.Stacks.Frames.
-// Until the end an event's Stack, Stream, Pool and Metadata are provisional numbers, because the tables that they index
-// are complete only then; one pass per device replaces them. An entry that cannot be folded (an unknown action, a wrong
+// complete: an entry becomes an event in trace.Columns, a frame becomes an index into trace.Stacks.Frames. Until the end an
+// event's Stack, Stream, Pool and Metadata are provisional numbers, because the tables that they index are complete only
+// then; the columns of a device get tables of the final ones (trace.Numbers), or are made anew if the tables would be
+// larger. For ReadCompact, lifetimes are derived at the same time as if all entries were of one device, and used if they
+// are. An entry that cannot be folded (an unknown action, a wrong
 // type) stays a dict, and is read again when its device and index are known, for the error message. All other parts are
 // small and are read from the pickle's document afterwards. No container is read twice into the result, so sharing in
 // the file cannot multiply anything.
@@ -158,11 +160,11 @@ type Limits struct {
 
 	// MemoryPerByte is the number of bytes of memory that each byte of the file, as given, may cost during reading,
 	// after the first MemoryFree bytes. It is counted as for Pickle.Memory, with the events and frames that were read;
-	// the process may use about twice as much. Defaults 1024 and 64 MiB. Reading a trace takes 2 to 5 bytes for each
+	// the process may use about twice as much. Defaults 1024 and 64 MiB. Reading a trace takes 1 to 3 bytes for each
 	// byte of the plain pickle. The recorded traces of this repository compress by a factor of 13 to 19, and take up to
-	// 31 bytes for each byte of the file. So the default has room for files that compress by a factor of 200, but a
+	// 17 bytes for each byte of the file. So the default has room for files that compress by a factor of 200, but a
 	// file of 60 kB cannot use gigabytes. A plain pickle never reaches it. Pickle.Memory applies too; its default here
-	// is 64 GiB, enough for a trace of 200 million events.
+	// is 64 GiB, enough for a trace of a thousand million events.
 	MemoryPerByte, MemoryFree int64
 
 	// Window is the maximum history of a decompressor in bytes. Default 128 MiB, which zstd and xz need at their
@@ -214,12 +216,15 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 }
 
 // ReadCompact is ReadLimited for traces with Columns in place of Events: about 10 bytes an event, which takes a quarter of
-// the memory. It derives Lifetimes while it reads, where it can. Such a snapshot is for Program and for package holders;
-// Expanded returns one that has Events.
+// the memory. It derives Lifetimes while it reads, where it can. The methods of a Snapshot, and packages holders, replay and
+// view, take such a snapshot, too; Expanded returns one that has Events.
 func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) { return read(r, limits, true) }
 
-// Expanded returns a snapshot whose traces have Events. It shares all other parts with s.
+// Expanded returns a snapshot whose traces have Events, which is s if they do. It shares all other parts with s.
 func (s *Snapshot) Expanded() *Snapshot {
+	if !slices.ContainsFunc(s.Traces, func(t *trace.Trace) bool { return t != nil && t.Columns != nil }) {
+		return s
+	}
 	x := *s
 	x.Traces = slices.Clone(s.Traces)
 	for i, t := range x.Traces {

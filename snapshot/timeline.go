@@ -50,6 +50,7 @@ type TimelineMark struct {
 // *Error if stacks that events share take more than 64 MiB plus 32 KiB for each event when they are written out.
 // Otherwise the error is that of w.
 func (s *Snapshot) WriteTimeline(w io.Writer, o TimelineOptions) error {
+	s = s.Expanded()
 	x := &timeline{s: s, o: o, out: textOutput{w: w}, names: map[trace.StackID]string{}, shared: maxShared}
 	if s.Stacks != nil {
 		x.lines = make([]string, len(s.Stacks.Frames))

@@ -36,6 +36,7 @@ type sink interface {
 //
 // The indices in the events must be valid. All traces must share Stacks.
 func (s *Snapshot) WritePickle(w io.Writer) error {
+	s = s.Expanded()
 	p := newPickleSink(w, s)
 	s.write(p)
 	return p.w.Close()
@@ -52,6 +53,7 @@ func (s *Snapshot) WritePickle(w io.Writer) error {
 // values of unknown keys share containers too often, or if repeated frames and repeated strings of more than 1 KiB take
 // more than 64 MiB plus 32 KiB for each entry, segment and block before them. The file is then incomplete.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
+	s = s.Expanded()
 	j := newJSONSink(w, s)
 	s.write(j)
 	j.out.text("\n")

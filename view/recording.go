@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Recording is one device of a snapshot, prepared for pictures. It does not change.
+// A Recording is one device of a snapshot, prepared for pictures. Only settle changes it, for all readers at once.
 type Recording struct {
 	snapshot *snapshot.Snapshot
 	h        *holders.History

@@ -125,6 +125,7 @@ var ErrNoHistory = errors.New("no allocation history in the snapshot; " +
 // refused) and the recorded completions of frees, under the recorded settings, and compares each event and the final
 // state.
 func Verify(s *snapshot.Snapshot, opts Options) (Verdict, error) {
+	s = s.Expanded()
 	var v Verdict
 	cfg, notes, err := opts.conditions(s)
 	if err != nil {
@@ -152,6 +153,7 @@ func Verify(s *snapshot.Snapshot, opts Options) (Verdict, error) {
 
 // Device is Verify for one device of a snapshot, by its ordinal. The device must have a trace.
 func Device(s *snapshot.Snapshot, device int, opts Options) (Verdict, error) {
+	s = s.Expanded()
 	cfg, notes, err := opts.conditions(s)
 	if err != nil {
 		return Verdict{}, err
