@@ -16,7 +16,8 @@ type PlanConfig struct {
 }
 
 const (
-	defaultEffort = 500_000 // about a second
+	defaultEffort = 300_000 // about a second
+	linkEffort    = 6       // what an operation counts if copies are simulated too
 	maxTries      = 400     // plans with other weights of single storages
 	slowest       = 10      // simulations end after this many times the time with unlimited memory
 )
@@ -24,9 +25,19 @@ const (
 // portfolio are the weights that are tried.
 var portfolio = []weights{
 	defaultWeights,
-	{0.3, 0, 0.25}, {0, 0, 0.25}, {1, 0, 0.25},
-	{0.3, 0, 0.5}, {0, 0, 0.5}, {1, 0, 0.5}, {0.3, 0.1, 0.5}, {1, 0.3, 0.5},
-	{0.3, 0, 1}, {0.3, 0.1, 1}, {1, 0.1, 1}, {1, 1, 1}, {0.3, 0.03, 0.1},
+	{0.3, 0, 0.25},
+	{0, 0, 0.25},
+	{1, 0, 0.25},
+	{0.3, 0, 0.5},
+	{0, 0, 0.5},
+	{1, 0, 0.5},
+	{0.3, 0.1, 0.5},
+	{1, 0.3, 0.5},
+	{0.3, 0, 1},
+	{0.3, 0.1, 1},
+	{1, 0.1, 1},
+	{1, 1, 1},
+	{0.3, 0.03, 0.1},
 }
 
 // MakePlan returns the plan of a program: what is known of its future, and weights of the policy and of single
@@ -42,6 +53,9 @@ func MakePlan(p *Program, c PlanConfig) *Plan {
 	s.least = slowest * s.best.clock[len(s.best.ops)]
 	s.try(s.best)
 	for _, w := range portfolio[1:] {
+		if s.effort <= 0 {
+			break
+		}
 		next := *s.best
 		next.weights = w
 		s.try(&next)
@@ -120,7 +134,9 @@ type stopwatch struct {
 var errSlow = errors.New("slower than the best plan")
 
 func (x *stopwatch) Compute(*Run) (int64, error) {
-	x.effort--
+	if x.effort--; x.config.Link.BytesPerSecond > 0 {
+		x.effort -= linkEffort - 1
+	}
 	if stats := x.e.Stats(); stats.ComputeNs+stats.StallNs > x.limit {
 		return 0, errSlow
 	}
