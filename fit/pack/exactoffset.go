@@ -23,6 +23,9 @@ func (s *exactSearch) upwards() {
 // upwardsOrders is the number of exactOrders that the search upwards uses, as MiniMalloc does.
 const upwardsOrders = 3
 
+// failsPerNode is the number of branches that end at once and together count as a node.
+const failsPerNode = 32
+
 // settleUpwards is settle for the search upwards. It places no item before (least, rank) in the order of offsets and
 // ranks.
 func (s *exactSearch) settleUpwards(from, past int, least int64, rank int32) exactAnswer {
@@ -33,15 +36,10 @@ func (s *exactSearch) settleUpwards(from, past int, least int64, rank int32) exa
 	if start == end || int(s.items[start].first) >= past {
 		return exactFound
 	}
-	if cut := s.level(start, from, past); cut > 0 {
+	if cut := s.cut(start, past); cut > 0 {
 		return s.settleApart(from, cut, past, func(from, past int) exactAnswer {
 			return s.settleUpwards(from, past, 0, 0)
 		})
-	}
-	for t := from; t < past; t++ {
-		if s.rest[t] > 0 && max(least, s.floor[t]) > s.capacity-s.rest[t] {
-			return exactNone
-		}
 	}
 	mark, base := len(s.trail), len(s.branches)
 	s.gatherUpwards(start, past, least, rank)
@@ -52,10 +50,12 @@ func (s *exactSearch) settleUpwards(from, past int, least int64, rank int32) exa
 		}
 		at := s.offset[x]
 		below := s.place(x, start)
-		if s.fitsAbove(x, at+s.items[x].size) {
+		if s.holds(mark, start, from, past, at) {
 			if a := s.settleUpwards(from, past, at, s.rank[x]); a != exactNone {
 				return a
 			}
+		} else if s.fails++; s.fails%failsPerNode == 0 && s.spend() {
+			return exactSpent
 		}
 		s.undo(mark)
 		if !below { // as in branch
@@ -83,11 +83,34 @@ func (s *exactSearch) gatherUpwards(start int32, past int, least int64, rank int
 	})
 }
 
-// fitsAbove reports whether the unplaced items fit between top and the capacity in the sections of x.
-func (s *exactSearch) fitsAbove(x int32, top int64) bool {
-	it := &s.items[x]
-	for _, rest := range s.rest[it.first:it.past] {
-		if rest > 0 && top > s.capacity-rest {
+// holds reports whether the unplaced items of [from, past) fit below the capacity, as far as the sums of their sizes
+// say, after the changes in the trail since mark: none of them lies below least. Floors changed only where the changed
+// items live.
+func (s *exactSearch) holds(mark int, start int32, from, past int, least int64) bool {
+	for _, rest := range s.rest[from:past] {
+		if rest > 0 && least > s.capacity-rest {
+			return false
+		}
+	}
+	low, high := int32(past), int32(from)
+	for _, step := range s.trail[mark:] {
+		low, high = min(low, s.items[step.item].first), max(high, s.items[step.item].past)
+	}
+	for t := low; t < high; t++ {
+		s.floor[t] = math.MaxInt64
+	}
+	for x, end := start, int32(len(s.items)); x != end && s.items[x].first < high; x = s.next[x] {
+		first, offset := max(low, s.items[x].first), s.offset[x]
+		if first >= s.items[x].past || s.placed[x] {
+			continue
+		}
+		floors := s.floor[first:min(high, s.items[x].past)]
+		for i := range floors {
+			floors[i] = min(floors[i], offset)
+		}
+	}
+	for t := low; t < high; t++ {
+		if rest := s.rest[t]; rest > 0 && s.floor[t] > s.capacity-rest {
 			return false
 		}
 	}

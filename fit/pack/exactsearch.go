@@ -21,9 +21,10 @@ func (s *exactSearch) settle(from, past int) exactAnswer {
 	if start == end || int(s.items[start].first) >= past {
 		return exactFound
 	}
-	if cut := s.level(start, from, past); cut > 0 {
+	if cut := s.cut(start, past); cut > 0 {
 		return s.settleApart(from, cut, past, s.settle)
 	}
+	s.level(start, from, past)
 	for t := from; t < past; t++ {
 		if s.rest[t] > 0 && s.floor[t] > s.capacity-s.rest[t] {
 			s.weight[t]++
@@ -65,8 +66,8 @@ func (s *exactSearch) settleApart(from, cut, past int, settle func(from, past in
 	return a
 }
 
-// level computes the floors of [from, past). If time can be cut before a section, it returns that section instead.
-func (s *exactSearch) level(start int32, from, past int) (cut int) {
+// cut returns the first section before past that no unplaced item spans from an earlier one, or 0.
+func (s *exactSearch) cut(start int32, past int) int {
 	end, reach := int32(len(s.items)), s.items[start].past
 	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
 		it := &s.items[x]
@@ -75,10 +76,16 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 		}
 		reach = max(reach, it.past)
 	}
+	return 0
+}
+
+// level computes the floors of [from, past).
+func (s *exactSearch) level(start int32, from, past int) {
 	if s.floors != nil {
 		s.levelWide(start, from, past)
-		return 0
+		return
 	}
+	end := int32(len(s.items))
 	for t := from; t < past; t++ {
 		s.floor[t] = math.MaxInt64
 	}
@@ -89,7 +96,6 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 			floors[i] = min(floors[i], offset)
 		}
 	}
-	return 0
 }
 
 // narrowest returns the section to branch on. Every section whose fitting items all lie on even floors is eligible:

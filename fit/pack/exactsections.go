@@ -52,6 +52,7 @@ type exactSearch struct {
 	round  int64 // nodes that a round may visit
 	budget int64 // nodes left in this round
 	nodes  int64 // nodes visited in all rounds
+	fails  int   // branches of the search upwards that ended at once
 }
 
 // An exactStep is a change that undo can revert: an earlier offset or, if old is negative, a placement.

@@ -77,10 +77,14 @@ func (b *rebuilder) atLeast(steps int) {
 	}
 	if b.exact == nil || b.asked != b.best.Least {
 		b.asked = b.best.Least
-		if b.exact, _ = newExactSearch(b.buffers, b.asked); b.exact == nil {
+		b.exact, _ = newExactSearch(b.buffers, b.asked)
+		if b.exact == nil {
 			return // the sizes are too large
 		}
 		b.exact.upwards()
+	}
+	if b.exact.floors != nil {
+		return // lifetimes are long: a node takes too much time
 	}
 	if b.steps >= 0 {
 		steps = min(steps, b.steps)
