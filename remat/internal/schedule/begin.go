@@ -17,7 +17,7 @@ func (e *Engine) Begin(name string, inputs []Value) error {
 		}
 	}
 	e.begun = append(e.begun[:0], inputs...)
-	if err := e.arrived(inputs); err != nil {
+	if err := e.arrived(inputs, true); err != nil {
 		e.Abort()
 		return err
 	}

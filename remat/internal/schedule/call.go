@@ -85,7 +85,7 @@ func (e *Engine) produce(o Op, again bool) error {
 	}
 	err := e.makeInputs(o, inputs)
 	if err == nil {
-		err = e.arrived(inputs)
+		err = e.arrived(inputs, !again)
 	}
 	if err == nil {
 		err = e.room(e.ops[o].size+e.ops[o].scratch, e.ops[o].name)

@@ -138,7 +138,7 @@ func (e *Engine) Lock(v Value) error {
 		return err
 	}
 	e.lock(e.values[v].storage) // first: arrived may evict
-	if err := e.arrived([]Value{v}); err != nil {
+	if err := e.arrived([]Value{v}, true); err != nil {
 		e.Unlock(v)
 		return err
 	}

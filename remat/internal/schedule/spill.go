@@ -272,8 +272,9 @@ func (e *Engine) copyIn(s Storage) error {
 	return nil
 }
 
-// arrived waits for the copies of inputs that are on their way, and copies more of those that are read next.
-func (e *Engine) arrived(inputs []Value) error {
+// arrived waits for the copies of inputs that are on their way. If they are read by the program, and not to compute
+// something again, it copies back ahead what is read next.
+func (e *Engine) arrived(inputs []Value, ahead bool) error {
 	if !e.spills() {
 		return nil
 	}
@@ -295,7 +296,7 @@ func (e *Engine) arrived(inputs []Value) error {
 			trigger = s
 		}
 	}
-	if trigger != None || e.Following() {
+	if ahead && (trigger != None || e.Following()) {
 		e.prefetch(trigger)
 	}
 	return nil
