@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/paged"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/workloads"
+	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -60,5 +62,27 @@ func TestPagedOnWorkloads(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Recordings that no rule of placement was chosen by.
+func TestPagedOnUnseenRecordings(t *testing.T) {
+	for name, want := range map[string]need{
+		"vit":       {limit: 1.0045, reserved: 1.006},
+		"recommend": {limit: 1.0135, reserved: 1.016},
+		"speech":    {limit: 1.0125, reserved: 1.022},
+	} {
+		s, err := snapshot.ReadFile(traces + name + ".pickle.xz")
+		testkit.Must(t, err)
+		w, err := replay.Works(s)
+		testkit.Must(t, err)
+		found, err := replay.SearchLimits([]replay.LimitSearch{{Work: w[0], Spec: "paged"}}, replay.LimitOptions{})
+		testkit.Must(t, err)
+		peak := float64(w[0].Program.Stats().PeakBytes)
+		got := need{float64(found[0].Limit) / peak, float64(found[0].Free.ReservedPeak) / peak}
+		if got.limit > want.limit || got.reserved > want.reserved {
+			t.Errorf("%s needs %.4f of what it requests under a limit, and reserves %.4f without: want at most %v",
+				name, got.limit, got.reserved, want)
+		}
 	}
 }
