@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Of 16 programs of each workload, two of serving need 1.004 to 1.007, and of the mixtures of experts one needs 1.006 to
-// 1.007 and one more than 1.007. None reserves more than 1.0101 without a limit.
+// Of 16 programs of each workload, one of checkpoint needs 1.0042, and of the mixtures of experts one needs more than
+// 1.045 and two reserve more than 1.06.
 var workloadSeeds = flag.Uint64("workloads", 1, "programs of each workload that TestPagedOnWorkloads runs")
 
 // runPaged runs a program on paged memory of a simulated device.
@@ -36,12 +36,14 @@ func runPaged(t *testing.T, p *trace.Program, limit int64) replay.Result {
 // The memory that work needs, as multiples of the bytes requested and allocated at its peak.
 type need struct{ limit, reserved float64 }
 
-// Work that no recording here has needs hardly more than is requested of it at its peak, with and without a limit.
+// Work that no recording here has needs hardly more than is requested of it at its peak. What needs more is work whose
+// blocks of many sizes stay while those beside them go, each keeping parts of two pages for itself.
 func TestPagedOnWorkloads(t *testing.T) {
-	usual := need{limit: 1.004, reserved: 1.01}
+	usual := need{limit: 1.004, reserved: 1.02}
 	more := map[string]need{
-		"moe":      {limit: 1.006, reserved: 1.01}, // what experts save, among others' temporaries
-		"prefetch": {limit: 1.006, reserved: 1.01}, // few, large blocks
+		"moe":            {limit: 1.045, reserved: 1.06}, // what experts save, in the space of others' temporaries; the peak is one block
+		"serving":        {limit: 1.007, reserved: 1.02}, // caches that outlive the smaller ones beside them
+		"serving-blocks": {limit: 1.005, reserved: 1.02}, // blocks of half a page
 	}
 	for _, w := range workloads.All() {
 		t.Run(w.Name, func(t *testing.T) {
@@ -68,9 +70,9 @@ func TestPagedOnWorkloads(t *testing.T) {
 // Recordings that no rule of placement was chosen by.
 func TestPagedOnUnseenRecordings(t *testing.T) {
 	for name, want := range map[string]need{
-		"vit":       {limit: 1.0045, reserved: 1.006},
-		"recommend": {limit: 1.0135, reserved: 1.016},
-		"speech":    {limit: 1.0125, reserved: 1.022},
+		"vit":       {limit: 1.005, reserved: 1.006},
+		"recommend": {limit: 1.0125, reserved: 1.0245},
+		"speech":    {limit: 1.015, reserved: 1.0175},
 	} {
 		s, err := snapshot.ReadFile(traces + name + ".pickle.xz")
 		testkit.Must(t, err)

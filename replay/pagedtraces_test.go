@@ -59,7 +59,7 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 		w := works(t, name)[0]
 		most, small := 1.004, strings.HasPrefix(name, "streams")
 		if small {
-			most = 1.0105
+			most = 1.02
 		}
 		c, err := replay.Compare(w, replay.CompareOptions{Specs: []string{"paged"}, Capacity: 140 << 30, Smallest: true})
 		if err != nil {
@@ -70,13 +70,13 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 		over := float64(row.SmallestLimit) / float64(peak)
 		t.Logf("%s: smallest %.4f, reserved %.4f; later: %d calls, %v, %d stalls", name, over,
 			float64(row.ReservedPeak)/float64(peak), row.Later.DriverCalls, row.Later.DriverTime, row.Later.Stalls)
-		if over > most || float64(row.ReservedPeak) > 1.012*float64(peak) {
+		if over > most || float64(row.ReservedPeak) > 1.02*float64(peak) {
 			t.Errorf("%s: smallest limit %.4f times what is requested, reserved %.4f times", name, over, float64(row.ReservedPeak)/float64(peak))
 		}
 		if !small {
 			sum, n = sum+over, n+1
 		}
-		if later := row.Later.DriverTime; later > span/100 {
+		if later := row.Later.DriverTime; later > span/200 {
 			t.Errorf("%s: without a limit the driver takes %v after the first third of a run of %v", name, later, span)
 		}
 		if small {
@@ -94,7 +94,7 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 		if strings.HasPrefix(name, "resnet") {
 			before, _ := callsUpTo(t, w.Program, 0, 2*third)
 			after, _ := callsUpTo(t, w.Program, 0, ops)
-			if _, all := remapping(before, after); all > span/10_000 {
+			if _, all := remapping(before, after); all != 0 {
 				t.Errorf("%s: the driver takes %v in the last third, whose shapes repeat", name, all)
 			}
 		}
@@ -106,7 +106,7 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 	}
 }
 
-// Under a limit a request in 200 waits for work of the device, when all work takes as long as it can.
+// Under a limit a request in 500 waits for work of the device, when all work takes as long as it can.
 func TestStallsOfPagedMemory(t *testing.T) {
 	for _, name := range []string{"resnet", "unet", "gpt2"} {
 		w := works(t, name)[0]
@@ -116,7 +116,7 @@ func TestStallsOfPagedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		row := &c.Rows[0]
-		if later := row.Later; !row.Completed() || later.Stalls > int64(row.Allocs)*2/3/200 {
+		if later := row.Later; !row.Completed() || later.Stalls > int64(row.Allocs)*2/3/500 {
 			t.Errorf("%s: %d stalls after the first third of %d requests", name, later.Stalls, row.Allocs)
 		}
 	}

@@ -176,16 +176,15 @@ func (a *Allocator) fillRun(
 const chosenUser = ^mref(0)
 
 // choose returns a page of an order, or of a lower order if there is none. It prefers the least recently used idle
-// page; then a new page, if no more memory is then in use than before; then an idle page of a lower order; then a new
-// page in place of an idle page of a higher order, which is dropped. A request that met a stale mapping may use
-// Config.Spare for a new page first, so that two addresses do not take one page from each other again and again.
+// page; then a new page, if no more memory is then in use than before; then a new page in place of an idle page of
+// another order, which is dropped. A request that met a stale mapping may use Config.Spare for a new page first, so
+// that two addresses do not take one page from each other again and again.
 func (a *Allocator) choose(r *request, order int) (pref, error) {
 	a.retryDrops()
 	for {
 		n := int64(1) << order
 		spare := r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
-		mayMove := !(a.cfg.NoAliases && r.noWait)
-		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && mayMove {
+		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.noWait) {
 			if a.cfg.NoAliases {
 				if err := a.unmapAll(i); err != nil {
 					return 0, err
@@ -208,13 +207,7 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 			cause = err
 			r.stale = false // the device has no spare memory
 		}
-		lower := order - 1
-		for lower >= 0 && a.oldestOf(lower, r.avoid) == 0 {
-			lower--
-		}
 		switch {
-		case lower >= 0 && mayMove:
-			order = lower
 		case victim != 0:
 			if _, err := a.drop(victim, true); err != nil {
 				return 0, err
@@ -246,7 +239,7 @@ func (a *Allocator) unchoose() {
 func (a *Allocator) largest() int {
 	most := a.cfg.Page / a.granule
 	if most == 0 {
-		most = max(1, min(defaultPage, a.created/256), a.created/768)
+		most = max(1, min(defaultPage, a.created/192), a.created/768)
 		if a.limited() {
 			most = min(most, max(1, a.limit/8192))
 		}

@@ -83,8 +83,8 @@ func repeatable(seed uint64, streams int) func(r *rig, own []driver.Stream) {
 }
 
 // A training step: weights stay, activations accumulate and are freed in reverse order, with scratch between. With just
-// the memory of its peak, later rounds need two fifths of the driver calls of the first at most, mostly none. With a
-// tenth more memory they always need none.
+// the memory of its peak, later rounds need a fifth of the driver calls of the first, often none. With a tenth more
+// memory they always need none.
 func TestTrainingStepsComeToFewCalls(t *testing.T) {
 	none := 0
 	for i := range uint64(16) {
@@ -128,7 +128,7 @@ func TestTrainingStepsComeToFewCalls(t *testing.T) {
 		if last == 0 {
 			none++
 		}
-		if most := rounds[0] * 2 / 5; spare && last != 0 || last > most {
+		if most := rounds[0] / 5; spare && last != 0 || last > most {
 			t.Errorf("seed %d, spare %v: driver calls by round: %d", seed, spare, rounds)
 		}
 		r.free(weights...)
@@ -141,7 +141,7 @@ func TestTrainingStepsComeToFewCalls(t *testing.T) {
 // A page that moves is mapped at a second address. Its old mapping remains for a block that is allocated there again.
 func TestAnAliasCostsOneMap(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
-	x, y := r.granules(3), r.granules(3)
+	x, y := r.granules(3), r.granules(1)
 	r.free(x)
 	var z mem.Block
 	kinds := []sim.Call{sim.CallCreate, sim.CallDrop, sim.CallUnmap, sim.CallSync}
@@ -152,8 +152,8 @@ func TestAnAliasCostsOneMap(t *testing.T) {
 	}, sim.CallMap); maps != 1 {
 		t.Errorf("%d calls of Map, want 1 for all pages together", maps)
 	}
-	if f := r.a.PageStats(); f.Pages != 7 || f.Mappings != 10 {
-		t.Errorf("%d pages at %d addresses, want 7 at 10", f.Pages, f.Mappings)
+	if f := r.a.PageStats(); f.Pages != 5 || f.Mappings != 8 {
+		t.Errorf("%d pages at %d addresses, want 5 at 8", f.Pages, f.Mappings)
 	}
 	r.free(z)
 	for range 3 {
@@ -204,9 +204,7 @@ func TestWarm(t *testing.T) {
 					r.a.Free(b)
 				}
 			}
-			for range 4 { // until they have found their addresses
-				several()
-			}
+			several()
 			if n := r.calls(func() {
 				if n := testing.AllocsPerRun(20, several); n != 0 && !invariants.Enabled {
 					t.Errorf("%d live, 24 times %d bytes: %v allocations", live, size, n)

@@ -76,7 +76,7 @@ func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 	for n := len(a.regions) - 1; n >= 0; n-- {
 		rg := a.regions[n]
-		if rg.tail == 0 || rg.holes != &a.ranges[a.rangeOf(units)] {
+		if rg.tail == 0 {
 			continue
 		}
 		end := len(rg.at) // of what blocks have reached, or something is behind that was to be a block's

@@ -64,17 +64,13 @@ func TestRefusalsTakeNoAddresses(t *testing.T) {
 	r.free(b)
 	s := r.stream()
 	r.must(r.dev.Graphs().Begin(s))
-	reserved := 0
-	for i := range 100 {
+	for range 100 {
 		if _, err := r.a.Alloc(s, 2*granule); !errors.Is(err, driver.ErrCapturing) {
 			t.Fatalf("all memory has been used by another stream, and nothing can be waited for: %v", err)
 		}
-		if i == 0 {
-			reserved = len(r.sim.Leaks().Reservations)
-		}
 	}
-	if n := len(r.sim.Leaks().Reservations); n > reserved {
-		t.Errorf("%d ranges of addresses are reserved, after the first refusal %d", n, reserved)
+	if n := len(r.sim.Leaks().Reservations); n > 2 {
+		t.Errorf("%d ranges of addresses are reserved", n)
 	}
 	g, err := r.dev.Graphs().End(s)
 	r.must(err)
@@ -134,13 +130,13 @@ func TestGraphsKeepTheirMemory(t *testing.T) {
 
 // Memory is short, and the gap that needs the fewest new pages was used by a capturing stream: another gap is used.
 func TestShortOfMemoryBesideACapture(t *testing.T) {
-	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 13 * granule}, nil)
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 11 * granule}, nil)
 	s := r.stream()
 	// Three gaps of two granules each. The first two share their edge pages with live blocks, so each needs only one page.
 	first, one := r.alloc(r.s, granule*3/2), r.granules(2)
-	second, two := r.granules(2), r.alloc(s, 2*granule)
+	second, two := r.granules(1), r.alloc(s, 2*granule)
 	third, three := r.alloc(r.s, granule*3/2), r.granules(2)
-	fourth := r.granules(2)
+	fourth := r.granules(1)
 	r.a.Free(one, r.s)
 	r.a.Free(two, s)
 	r.a.Free(three, r.s)

@@ -19,7 +19,7 @@ type Config struct {
 	Limit int64
 	// Page (page) is the size of the largest page, rounded down to a power of two of granules. A large page costs the
 	// driver no more than a small one, but only neighbouring blocks can use the part that a block leaves free. 0 is a
-	// small part of the memory in use: a 256th up to two granules, and a 768th beyond; under a limit at most an
+	// small part of the memory in use: a 192nd up to four granules, and a 768th beyond; under a limit at most an
 	// 8,192nd of the limit, so one granule if the limit is less than 16,384 granules (32 GiB on NVIDIA GPUs).
 	Page int64
 	// Keep (keep) bounds the idle memory that is kept. Memory beyond it is freed when blocks are freed, as far as the
@@ -28,8 +28,7 @@ type Config struct {
 	// Spare (spare) is memory beyond the peak in use that may be created where pages would otherwise be remapped
 	// between two addresses again and again. With a tenth of the memory, work that repeats seldom needs the driver.
 	Spare int64
-	// Addresses (addresses) is the size of each reservation of addresses: at least one for each of seven ranges of
-	// block sizes. 0 is four times the device's memory.
+	// Addresses (addresses) is the size of each reservation of addresses. 0 is four times the device's memory.
 	Addresses int64
 	// NoAliases (aliases=off) unmaps a page from its old address when it is mapped to another. It takes the driver
 	// longer, and the host waits for it. It is for devices and tools that do not support two addresses for one page.
@@ -42,7 +41,7 @@ const (
 )
 
 const (
-	defaultPage = 2       // granules
+	defaultPage = 4       // granules
 	maxRegion   = 1 << 40 // bytes
 )
 

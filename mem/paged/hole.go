@@ -1,28 +1,6 @@
 package paged
 
-import (
-	"math/bits"
-	"slices"
-
-	"github.com/ashlar-go/ashlar/mem/internal/sizebins"
-)
-
-// Blocks of similar sizes share an address range, so that the holes between them have the sizes of later requests. A
-// range has regions and holes of its own. The largest block of a range is an eighth of a granule, a half, 1, 2, 4 or 8
-// granules; the last range takes all larger blocks.
-const numRanges = 7
-
-// rangeOf returns the range of a block of this size.
-func (a *Allocator) rangeOf(units uint32) int {
-	switch log := bits.Len32(units-1) + unitShift - int(a.shift); { // of granules, rounded up
-	case log <= -3:
-		return 0
-	case log <= -1:
-		return 1
-	default:
-		return min(log+2, numRanges-1)
-	}
-}
+import "github.com/ashlar-go/ashlar/mem/internal/sizebins"
 
 // Holes are in lists by their sizes: one for each number of units below 64, then 32 to each power of two, as in TLSF
 // (Masmano and others, 2004). The last added hole is first. A bitmap of two levels finds the next nonempty list.
@@ -40,7 +18,7 @@ type holes struct {
 func binOf(units uint32) int { return sizebins.Of(uint64(units)) }
 
 func (a *Allocator) addHole(at ref, r *span) {
-	h, b := a.regions[r.region].holes, binOf(r.units)
+	h, b := &a.holes, binOf(r.units)
 	r.state = hole
 	r.prev2, r.next2 = 0, h.heads[b]
 	a.spans.at(r.next2).prev2 = at
@@ -50,7 +28,7 @@ func (a *Allocator) addHole(at ref, r *span) {
 }
 
 func (a *Allocator) removeHole(r *span) {
-	h := a.regions[r.region].holes
+	h := &a.holes
 	h.n--
 	a.spans.at(r.next2).prev2 = r.prev2
 	if r.prev2 != 0 {
@@ -63,10 +41,10 @@ func (a *Allocator) removeHole(r *span) {
 	}
 }
 
-// fittingHole returns a hole of the request's range that is slightly larger than the request, or 0 if no listed hole
-// fits: the first that fits among the first few of the request's own list, else one of the next list.
+// fittingHole returns a hole that is slightly larger than a request, or 0 if no listed hole fits: the first that fits
+// among the first few of the request's own list, else one of the next list.
 func (a *Allocator) fittingHole(units uint32) ref {
-	h, own := &a.ranges[a.rangeOf(units)], binOf(units)
+	h, own := &a.holes, binOf(units)
 	at := h.heads[own]
 	for looked := 0; at != 0; looked++ {
 		if looked == maxFit {
@@ -86,38 +64,24 @@ func (a *Allocator) fittingHole(units uint32) ref {
 	return 0
 }
 
-// eachHole visits the holes that fit, range by range, the request's own first. visit must not change holes unless it
-// returns false.
+// eachHole visits the holes that fit, smaller lists first, then the ends of regions. visit must not change holes
+// unless it returns false.
 func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
-	own := a.rangeOf(units)
-	for i := range numRanges {
-		if !a.eachHoleOf((own+i)%numRanges, units, visit) {
-			return
-		}
-	}
-}
-
-// eachHoleOf visits the holes of a range that fit, smaller lists first, then the ends of its regions, until visit
-// returns false. It returns visit's last result.
-func (a *Allocator) eachHoleOf(number int, units uint32, visit func(at ref, r *span) bool) bool {
-	h := &a.ranges[number]
+	h := &a.holes
 	for b := h.used.Next(binOf(units)); b < numBins; b = h.used.Next(b + 1) {
 		for at := h.heads[b]; at != 0; {
 			r := a.spans.at(at)
 			next := r.next2
 			if r.units >= units && !visit(at, r) {
-				return false
+				return
 			}
 			at = next
 		}
 	}
-	for _, rg := range slices.Backward(a.regions) {
-		if rg.holes != h || rg.tail == 0 {
-			continue
-		}
-		if r := a.spans.at(rg.tail); r.units >= units && !visit(rg.tail, r) {
-			return false
+	for i := len(a.regions) - 1; i >= 0; i-- {
+		at := a.regions[i].tail
+		if r := a.spans.at(at); at != 0 && r.units >= units && !visit(at, r) {
+			return
 		}
 	}
-	return true
 }

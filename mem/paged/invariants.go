@@ -48,12 +48,8 @@ func (a *Allocator) check() error {
 			return err
 		}
 	}
-	listed := 0
-	for i := range a.ranges {
-		listed += a.ranges[i].n
-	}
-	if nHoles != listed {
-		return fmt.Errorf("paged: %d holes in regions, %d counted", nHoles, listed)
+	if nHoles != a.holes.n {
+		return fmt.Errorf("paged: %d holes in regions, %d counted", nHoles, a.holes.n)
 	}
 	for m := range a.mappings {
 		mp := &a.mappings[m]

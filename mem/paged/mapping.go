@@ -24,7 +24,6 @@ type region struct {
 	at       []mref // by granule, as far as blocks have been; 0 where nothing is mapped
 	first    ref    // the span at its start, which never changes
 	tail     ref    // the hole at its end; 0 if there is none
-	holes    *holes // of its range
 
 	reached uint32 // granules up to the highest that a block has touched
 }
@@ -150,11 +149,11 @@ func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
 
 func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].counted].freed }
 
-// granules returns the granules of its region that a part of a span touches: so many units, from an offset on.
-func (a *Allocator) granules(r *span, offset, units uint32) (rg *region, from, to uint32) {
+// granules returns the granules of its region that the first units of a span touch.
+func (a *Allocator) granules(r *span, units uint32) (rg *region, from, to uint32) {
 	rg = a.regions[r.region]
-	at := uint64(r.ptr-rg.base) + uint64(offset)*unit
-	return rg, uint32(at >> a.shift), uint32((at+uint64(units)*unit-1)>>a.shift) + 1
+	offset := uint64(r.ptr - rg.base)
+	return rg, uint32(offset >> a.shift), uint32((offset+uint64(units)*unit-1)>>a.shift) + 1
 }
 
 func (a *Allocator) address(m *mapping) driver.Pointer {

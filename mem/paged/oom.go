@@ -89,7 +89,7 @@ func (a *Allocator) pinning() (all []mem.PinningBlock) {
 // touched visits the mappings behind a span in use.
 func (a *Allocator) touched(r *span) func(yield func(mref) bool) {
 	return func(yield func(mref) bool) {
-		rg, from, to := a.granules(r, 0, r.units)
+		rg, from, to := a.granules(r, r.units)
 		for g := from; g < to; {
 			m := rg.at[g]
 			if !yield(m) {
@@ -102,6 +102,6 @@ func (a *Allocator) touched(r *span) func(yield func(mref) bool) {
 
 // mappingAt returns the mapping of the first byte of a span.
 func (a *Allocator) mappingAt(r *span) mref {
-	rg, from, _ := a.granules(r, 0, r.units)
+	rg, from, _ := a.granules(r, r.units)
 	return rg.at[from]
 }

@@ -88,7 +88,7 @@ func TestRemedies(t *testing.T) {
 // The figures of an error are correct.
 func TestOutOfMemoryFigures(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 16 * granule})
-	pin, other := r.alloc(r.s, granule*7/8), r.granules(10)
+	pin, other := r.alloc(r.s, granule/2), r.granules(10)
 	x := r.granules(4)
 	between := r.alloc(r.s, granule/4)
 	r.free(x)

@@ -3,7 +3,6 @@ package paged
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/slots"
@@ -183,8 +182,8 @@ func (a *Allocator) emptyCache() error {
 	return nil
 }
 
-// reserve makes a region of a range with room for a span.
-func (a *Allocator) reserve(number int, units uint32) (ref, error) {
+// reserve makes a region with room for a span.
+func (a *Allocator) reserve(units uint32) (ref, error) {
 	if len(a.regions) == maxRegions {
 		return 0, &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrNoMemory, Detail: "too many regions"}
 	}
@@ -197,18 +196,15 @@ func (a *Allocator) reserve(number int, units uint32) (ref, error) {
 	at, r := a.spans.alloc()
 	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), tail
 	r.prev, r.next = 0, 0
-	a.regions = append(a.regions, &region{
-		base: base, size: size, granules: size / a.granule, first: at, tail: at, holes: &a.ranges[number],
-	})
+	a.regions = append(a.regions, &region{base: base, size: size, granules: size / a.granule, first: at, tail: at})
 	return at, nil
 }
 
 // tailFor returns the hole at the end of a region with room for a span, and makes a region if there is none.
 func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
-	own := &a.ranges[a.rangeOf(units)]
-	for _, rg := range slices.Backward(a.regions) {
-		if rg.holes == own && rg.tail != 0 && a.spans.at(rg.tail).units >= units {
-			return rg.tail, nil
+	for i := len(a.regions) - 1; i >= 0; i-- {
+		if at := a.regions[i].tail; at != 0 && a.spans.at(at).units >= units {
+			return at, nil
 		}
 	}
 	return a.newRegion(r, units)
@@ -222,7 +218,7 @@ func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.maxGranules-a.used {
 		return 0, &shortage{need: need}
 	}
-	return a.reserve(a.rangeOf(units), units)
+	return a.reserve(units)
 }
 
 const maxRegions = 1 << 16

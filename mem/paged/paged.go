@@ -31,21 +31,17 @@ import (
 // Addresses are divided into granules, the device's granularity (2 MiB on NVIDIA GPUs). A page is physical memory of a
 // power of two of granules. A mapping is a page at an address.
 //
-//	range     regions for blocks of similar sizes
 //	region    a reservation of addresses; spans cover it: blocks, and holes between them (span.go, hole.go)
 //	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
 //	page      in use: blocks touch one of its mappings, the user; idle otherwise
 //
-// Placing (placing.go) considers addresses only. Blocks of similar sizes share an address range (hole.go), so that
-// holes have the sizes of later requests. Placing takes a hole of the block's range that is slightly larger than the
-// request, or otherwise the end of a region. It does not align blocks to pages: neighbours share the granule in which
-// they meet, so a row of blocks wastes less than one granule in total. Near the maximum of the memory in use, or near
-// the limit, it prefers the start or the end of a hole, in any range, that needs fewer unused granules. Small blocks
-// share slabs (slab.go).
+// Placing (placing.go) considers addresses only: it takes a hole that is slightly larger than the request, or otherwise
+// the end of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of
+// blocks wastes less than one granule in total. Small blocks share slabs (slab.go).
 //
 // Backing (backing.go) then gets memory for the granules that the block touches. A granule with a page, in use or
 // idle, needs nothing. The others get idle pages, the least recently used first, or new pages while less memory is in
-// use than before; several small pages serve in place of a large one. A page that moves keeps its old mapping, an alias: if a block comes back to the old address while
+// use than before. A page that moves keeps its old mapping, an alias: if a block comes back to the old address while
 // the page is idle, no driver call is needed. So work that repeats needs few driver calls or none (Config.Spare). A
 // mapping is unmapped only if its page is in use elsewhere and a block needs its address.
 //
@@ -99,7 +95,7 @@ type Allocator struct {
 	streams        *reuse.Streams
 	waits          waits
 	regions        []*region
-	ranges         [numRanges]holes
+	holes          holes
 	slabs          []*slabLists // by stream number
 	mappings       []mapping
 	unusedMappings []mref // mappings that are none
@@ -113,7 +109,6 @@ type Allocator struct {
 	limit          int64 // granules that may be created, or noLimit
 	maxGranules    int64 // the same, or all that the device has
 	surplus        int64 // granules beyond maxGranules when that was lowered
-	saved          int   // searches of saveMemory without a limit, modulo maxSaved
 	fraction       float64
 	stats          mem.Stats
 	allocated      tally      // blocks that left for a processor cache or a caller,
@@ -146,7 +141,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a.waits.dev, a.waits.streams = dev, a.streams
 	a.caches.init(&a.mu)
 	a.setLimit(cfg.Limit, 1)
-	if _, err := a.reserve(0, 0); err != nil {
+	if _, err := a.reserve(0); err != nil {
 		return nil, err
 	}
 	return a, nil

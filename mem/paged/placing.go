@@ -2,47 +2,32 @@ package paged
 
 import (
 	"errors"
-	"math"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// place allocates a block from a hole. It tries the best fit of the request's own range first. If that needs the
-// driver, or there is no memory for it, or its memory cannot be waited for, it tries others.
+// place allocates a block from a hole. It tries the best fit first. If there is no memory for that hole, or its memory
+// cannot be waited for, it tries others.
 func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	at := a.fittingHole(units)
 	if at == 0 {
 		var err error
 		if at, err = a.tailFor(r, units); err != nil {
-			return a.placeElsewhere(r, units, err)
+			return 0, err
 		}
-	}
-	c := candidate{at: at}
-	if a.limited() {
-		a.saveMemory(&c, units)
 	}
 	may := r.mayCallDriver // first without the driver: perhaps another hole needs no driver call
 	r.mayCallDriver = false
-	err := a.allocateAt(r, &c, units)
-	r.mayCallDriver = may
-	if err == errFlushFirst && may {
-		if c.at == at && !c.atEnd {
-			if c.at = a.mappedHole(at, units); c.at == at {
-				a.saveMemory(&c, units)
-			}
-		}
-		err = a.allocateAt(r, &c, units)
+	err := a.allocateSpan(r, at, units)
+	if r.mayCallDriver = may; err == errFlushFirst && may {
+		at = a.mappedHole(at, units)
+		err = a.allocateSpan(r, at, units)
 	}
-	if err == nil {
-		return c.at, nil
-	}
-	return a.placeElsewhere(r, units, err)
-}
-
-// placeElsewhere is place after an error of the first choice.
-func (a *Allocator) placeElsewhere(r *request, units uint32, err error) (ref, error) {
-	if errors.Is(err, driver.ErrCapturing) {
+	switch {
+	case err == nil:
+		return at, nil
+	case errors.Is(err, driver.ErrCapturing):
 		return a.placeAvoiding(r, units, err)
 	}
 	var short *shortage
@@ -58,10 +43,8 @@ func (a *Allocator) placeElsewhere(r *request, units uint32, err error) (ref, er
 }
 
 const (
-	maxHoles = 64     // holes examined for their mappings
-	maxSlack = 8      // largest hole examined for its mappings, as a multiple of the request
-	maxTight = 16     // holes examined for the memory that they need
-	maxSaved = 1 << 8 // see saveMemory
+	maxHoles = 64 // holes examined
+	maxSlack = 8  // largest hole examined, as a multiple of the request
 )
 
 // mappedHole returns a hole to use in place of one whose granules have stale mappings: mappings that would have to be
@@ -69,125 +52,53 @@ const (
 // and not stale, and returns the same hole if it finds none. Work that repeats then finds an address for each block
 // that needs no remapping.
 func (a *Allocator) mappedHole(at ref, units uint32) ref {
-	if _, stale := a.missing(a.granules(a.spans.at(at), 0, units)); stale == 0 {
+	if _, stale := a.missing(a.granules(a.spans.at(at), units)); stale == 0 {
 		return at
 	}
 	best, looked := at, 0
-	for i, own := 0, a.rangeOf(units); i < numRanges && looked < maxHoles && best == at; i++ {
-		a.eachHoleOf((own+i)%numRanges, units, func(other ref, sp *span) bool {
-			if sp.units/maxSlack > units {
-				return false
-			}
-			if nothing, stale := a.missing(a.granules(sp, 0, units)); nothing+stale == 0 {
-				best = other
-				return false
-			}
-			looked++
-			return looked < maxHoles
-		})
-	}
+	a.eachHole(units, func(other ref, sp *span) bool {
+		if sp.units/maxSlack > units {
+			return false
+		}
+		if nothing, stale := a.missing(a.granules(sp, units)); nothing+stale == 0 {
+			best = other
+			return false
+		}
+		looked++
+		return looked < maxHoles
+	})
 	return best
 }
 
-// A candidate is a part of a hole where a request may be placed: the first units of the hole or, atEnd, the last.
-type candidate struct {
-	at    ref
-	atEnd bool
-	need  int64 // granules that it touches and that are not in use
-}
-
-// saveMemory changes a candidate to one that needs less memory, if the memory in use is near its maximum: near the
-// limit if there is one. Farther from it, the best fit leaves fewer gaps. Without a limit, one such candidate in
-// maxSaved stays, so that work whose best fits need slightly more memory comes to have it and searches no more.
-func (a *Allocator) saveMemory(c *candidate, units uint32) {
-	most := a.mostUsed
-	if a.limited() {
-		most = a.limit
-	}
-	near := most - most/10
-	if a.used+int64(units)>>(a.shift-unitShift)+1 < near {
-		return
-	}
-	if c.need = a.unused(a.spans.at(c.at), 0, units); c.need == 0 || a.used+c.need <= near {
-		return
-	}
-	if !a.limited() {
-		if a.saved++; a.saved == maxSaved {
-			a.saved = 0
-			return
-		}
-	}
-	a.leastMemory(c, units, maxTight)
-}
-
-// leastMemory changes a candidate to the one that needs the least memory, if that needs less, among the first so many
-// holes.
-func (a *Allocator) leastMemory(c *candidate, units uint32, most int) {
-	a.eachHole(units, func(at ref, sp *span) bool {
-		if need := a.unused(sp, 0, units); need < c.need {
-			*c = candidate{at, false, need}
-		}
-		if sp.state == hole && sp.units > units {
-			if need := a.unused(sp, sp.units-units, units); need < c.need {
-				*c = candidate{at, true, need}
-			}
-		}
-		most--
-		return c.need > 0 && most > 0
-	})
-}
-
-// placeLeastMemory takes the candidate that needs the least memory, if it needs less than the shortage.
+// placeLeastMemory takes the hole that needs the fewest unused granules, if it needs fewer than the shortage.
 func (a *Allocator) placeLeastMemory(r *request, units uint32, short *shortage) (ref, error) {
-	c := candidate{need: short.need}
-	if a.leastMemory(&c, units, math.MaxInt); c.at == 0 {
+	var best ref
+	least := short.need
+	a.eachHole(units, func(at ref, sp *span) bool {
+		if need := a.unused(sp, units); need < least {
+			best, least = at, need
+		}
+		return least > 0
+	})
+	if best == 0 {
 		return 0, short
 	}
-	err := a.allocateAt(r, &c, units)
+	err := a.allocateSpan(r, best, units)
 	if errors.Is(err, driver.ErrCapturing) {
 		return a.placeAvoiding(r, units, err)
 	}
-	return c.at, err
+	return best, err
 }
 
-// allocateAt is allocateSpan for a candidate. The block is c.at afterwards.
-func (a *Allocator) allocateAt(r *request, c *candidate, units uint32) error {
-	if !c.atEnd {
-		return a.allocateSpan(r, c.at, units)
+// unused returns how many granules that are not in use the first units of a hole touch.
+func (a *Allocator) unused(sp *span, units uint32) (n int64) {
+	rg, from, to := a.granules(sp, units)
+	for g := from; g < to; g++ {
+		if a.mappings[rg.mapping(g)].blocks == 0 {
+			n++
+		}
 	}
-	front := a.spans.at(c.at)
-	a.removeHole(front)
-	at, end := a.spans.alloc()
-	front.units -= units
-	end.ptr, end.units, end.region, end.deps = front.end(), units, front.region, front.deps
-	end.prev, end.next = c.at, front.next
-	a.spans.at(end.next).prev, front.next = at, at
-	a.addHole(c.at, front)
-	a.addHole(at, end)
-	err := a.allocateSpan(r, at, units)
-	if err != nil {
-		a.removeHole(front)
-		a.removeHole(end)
-		a.join(c.at, front, at, end)
-		a.addHole(c.at, front)
-		return err
-	}
-	c.at = at
-	return nil
-}
-
-// unused returns how many granules that are not in use a part of a hole touches: so many units, from an offset on.
-// Mappings in use reach into a hole at its ends only.
-func (a *Allocator) unused(sp *span, offset, units uint32) int64 {
-	rg, from, to := a.granules(sp, offset, units)
-	first, last := &a.mappings[rg.mapping(from)], &a.mappings[rg.mapping(to-1)]
-	if first.blocks > 0 {
-		from = min(to, first.at+first.n)
-	}
-	if last.blocks > 0 {
-		to = max(from, last.at)
-	}
-	return int64(to) - int64(from)
+	return n
 }
 
 // missing counts the granules in [from, to) of a region that have no mapping, and those whose mapping is stale: its
@@ -211,7 +122,7 @@ func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 	if a.avoids(r.avoid, sp.deps.Users) {
 		return errCaptured
 	}
-	rg, from, to := a.granules(sp, 0, units)
+	rg, from, to := a.granules(sp, units)
 	if !a.shareMappings(r, rg, from, to, sp.deps.Users) {
 		deps, err := a.backRange(r, rg, sp.region, from, to)
 		if err != nil {
@@ -315,7 +226,7 @@ func (a *Allocator) splitHole(at ref, sp *span, units uint32) {
 
 // freeSpan makes a block a hole, and joins it with the holes beside it.
 func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
-	rg, _, to := a.granules(r, 0, r.units)
+	rg, _, to := a.granules(r, r.units)
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
 		mp.deps = a.streams.Merge(mp.deps, deps)

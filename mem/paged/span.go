@@ -8,10 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-const (
-	unit      = 1 << unitShift // bytes: every address and size is a multiple of this
-	unitShift = 9
-)
+const unit = 512 // bytes: every address and size is a multiple of this
 
 // A ref is the index of a span. Zero is none: neighbours may write to that span, but its fields are never read.
 type ref uint32
