@@ -138,24 +138,29 @@ func number(text, what string) (int64, error) {
 	return n, nil
 }
 
-func (r *dtrReader) call(in *instruction) error {
+// operation returns the call of an instruction, without its outputs.
+func (r *dtrReader) operation(in *instruction) (schedule.Call, error) {
 	args, err := r.values(in.Args)
 	if err != nil {
-		return err
+		return schedule.Call{}, err
 	}
 	cost, err := number(in.Time, "TIME")
+	return schedule.Call{Name: in.Name, Inputs: args, Cost: cost, Work: cost}, err
+}
+
+func (r *dtrReader) call(in *instruction) error {
+	call, err := r.operation(in)
 	if err != nil {
 		return err
 	}
-	call := schedule.Call{Name: in.Name, Inputs: args, Cost: cost, Work: cost}
 	for _, name := range in.Result {
-		out, err := r.output(name, len(args))
+		out, err := r.output(name, len(call.Inputs))
 		if err != nil {
 			return err
 		}
 		call.Outputs = append(call.Outputs, out)
 		if out.Alias >= 0 {
-			out.Size = r.sizes[args[out.Alias]]
+			out.Size = r.sizes[call.Inputs[out.Alias]]
 		}
 		r.sizes = append(r.sizes, out.Size)
 	}
@@ -190,23 +195,18 @@ func (r *dtrReader) output(name string, args int) (schedule.Output, error) {
 }
 
 func (r *dtrReader) mutate(in *instruction) error {
-	args, err := r.values(in.Args)
+	call, err := r.operation(in)
 	if err != nil {
 		return err
 	}
-	cost, err := number(in.Time, "TIME")
-	if err != nil {
-		return err
-	}
-	call := schedule.Call{Name: in.Name, Inputs: args, Cost: cost, Work: cost}
 	indexes := make([]int, len(in.Mutate))
 	for i, text := range in.Mutate {
 		n, err := strconv.Atoi(text.String())
-		if err != nil || n < 0 || n >= len(args) {
-			return fmt.Errorf("MUTATE %q: want the index of one of %d arguments", text, len(args))
+		if err != nil || n < 0 || n >= len(call.Inputs) {
+			return fmt.Errorf("MUTATE %q: want the index of one of %d arguments", text, len(call.Inputs))
 		}
 		indexes[i] = n
-		size := r.sizes[args[n]]
+		size := r.sizes[call.Inputs[n]]
 		call.Outputs = append(call.Outputs, schedule.Output{Size: size, Alias: -1})
 		r.sizes = append(r.sizes, size)
 	}

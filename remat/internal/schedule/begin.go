@@ -58,18 +58,7 @@ func (e *Engine) Abort() {
 }
 
 // Overwritten says that the memory of a storage belongs to another one now.
-func (e *Engine) Overwritten(v Value) {
-	s := e.values[v].storage
-	st := &e.storages[s]
-	e.leave(s)
-	st.resident = false
-	e.leftDevice(s)
-	for _, v := range st.values {
-		e.values[v].defined = false
-	}
-	e.stats.Used -= st.size
-	e.policy.evicted(s)
-}
+func (e *Engine) Overwritten(v Value) { e.lose(e.values[v].storage) }
 
 // Fixed reports whether a value is never evicted.
 func (e *Engine) Fixed(v Value) bool { return e.storages[e.values[v].storage].fixed }

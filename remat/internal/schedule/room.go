@@ -66,6 +66,12 @@ func (e *Engine) evict(s Storage) {
 
 // drop gives back the memory of a storage.
 func (e *Engine) drop(s Storage) {
+	e.lose(s)
+	e.x.Drop(s)
+}
+
+// lose notes that a storage has no memory any more.
+func (e *Engine) lose(s Storage) {
 	st := &e.storages[s]
 	e.leave(s)
 	st.resident = false
@@ -74,7 +80,6 @@ func (e *Engine) drop(s Storage) {
 		e.values[v].defined = false
 	}
 	e.stats.Used -= st.size
-	e.x.Drop(s)
 	e.policy.evicted(s)
 }
 
