@@ -6,10 +6,14 @@ import (
 )
 
 // BenchmarkDecision measures how long the choice of a storage takes, with all of n storages evictable. Each is made of
-// two others, and a third of them is evicted.
+// two others, and a third of them is evicted. Policies that look at all storages take minutes to evict a third of
+// 100,000.
 func BenchmarkDecision(b *testing.B) {
 	for _, policy := range []string{"chain", "dtr-eq", "dtr-local", "lru"} {
 		for _, n := range []int{1000, 10_000, 100_000} {
+			if n > 10_000 && policy != "chain" {
+				continue
+			}
 			b.Run(fmt.Sprintf("%s/%d", policy, n), func(b *testing.B) {
 				e := manyStorages(b, policy, n)
 				for b.Loop() {
