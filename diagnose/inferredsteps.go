@@ -44,7 +44,8 @@ func (x *explainer) isLoop(steps []holders.Step) bool {
 			calls++
 		}
 	}
-	// Requests from within one call of a module, but from several lines of it, are those of a loop that calls the module.
+	// Requests from within one call of a module, but from several lines of it, are those of a loop that calls the
+	// module.
 	return known && (calls == 0 || calls == 1 && isFile(&stacks.Frames[common[0]], moduleFile))
 }
 
@@ -102,9 +103,9 @@ func (x *explainer) transient(steps []holders.Step) (bytes int64) {
 	return bytes
 }
 
-// plausible reports whether inferred steps, of which so many bytes remain, look like those of a program. Steps free much of
-// what they allocate, or call models that make many requests. A program that failed may have loaded a model, layer by
-// layer, so that more is required.
+// plausible reports whether inferred steps, of which so many bytes remain, look like those of a program. Steps free
+// much of what they allocate, or call models that make many requests. A program that failed may have loaded a model,
+// layer by layer, so that more is required.
 func (x *explainer) plausible(steps []holders.Step, remain int64) bool {
 	transient := x.transient(steps)
 	requests := 0

@@ -267,8 +267,8 @@ func (x *explainer) judgeCost() error {
 	return nil
 }
 
-// judgePools names private pools if most of the memory that is reserved at the end is free in them, and a replay without
-// them reserves much less.
+// judgePools names private pools if most of the memory that is reserved at the end is free in them, and a replay
+// without them reserves much less.
 func (x *explainer) judgePools() error {
 	l := x.layoutAt(x.h.Trace.Len()-1, 0, 0)
 	if l == nil || l.FreePools < l.Reserved/2 {

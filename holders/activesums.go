@@ -39,8 +39,8 @@ func (x *Extreme) add(event int, bytes int64) {
 // noExtreme has no events.
 var noExtreme = Extreme{High: math.MinInt64, Low: math.MaxInt64}
 
-// activeSums has the requested bytes of the active blocks after each event: the change by each event, and the sum before
-// each group of ExtremeEvents.
+// activeSums has the requested bytes of the active blocks after each event: the change by each event, and the sum
+// before each group of ExtremeEvents.
 type activeSums struct {
 	before   int64 // the first event
 	groups   []int64
@@ -157,8 +157,8 @@ func (a *activeSums) ActiveBytes(event int) int64 {
 	return sum
 }
 
-// Active returns the active bytes after each of the events first to limit-1. First may be -1. It is quicker than ActiveBytes
-// for each.
+// Active returns the active bytes after each of the events first to limit-1. First may be -1. It is quicker than
+// ActiveBytes for each.
 func (a *activeSums) Active(first, limit int) iter.Seq2[int, int64] {
 	return func(yield func(event int, bytes int64) bool) {
 		if first < limit && first < 0 && !yield(-1, a.before) {
@@ -180,8 +180,8 @@ func (a *activeSums) Active(first, limit int) iter.Seq2[int, int64] {
 	}
 }
 
-// Extremes returns the extremes of the active bytes after the events first to limit-1, of which there must be at least one.
-// First may be -1.
+// Extremes returns the extremes of the active bytes after the events first to limit-1, of which there must be at least
+// one. First may be -1.
 func (a *activeSums) Extremes(first, limit int) Extreme {
 	x := noExtreme
 	if first < 0 {

@@ -81,8 +81,9 @@ func (x *inference) bySize(b *trace.Lifetime) Category {
 }
 
 // isWorkspace reports whether a block is a workspace of cuBLAS, which stays until the program clears it. Without native
-// frames, its size must be that of a workspace. In a forward pass, its line must have run again without another such allocation. In a
-// backward pass, no weight may have this size, or a zero_grad must have left the block while it freed gradients.
+// frames, its size must be that of a workspace. In a forward pass, its line must have run again without another such
+// allocation. In a backward pass, no weight may have this size, or a zero_grad must have left the block while it freed
+// gradients.
 func (x *inference) isWorkspace(b *trace.Lifetime, l life) bool {
 	switch {
 	case l.freed && l.passes < maxPasses:

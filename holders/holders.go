@@ -13,8 +13,8 @@
 //
 // Package holders/export writes the holders for other tools.
 //
-// Only Frames.Fold and Categorize change a History after New. Otherwise, several goroutines may use it at once. Sizes are bytes;
-// events are indices into trace.Trace.Events.
+// Only Frames.Fold and Categorize change a History after New. Otherwise, several goroutines may use it at once. Sizes
+// are bytes; events are indices into trace.Trace.Events.
 package holders
 
 import (
@@ -132,6 +132,6 @@ func newHistory(s *snapshot.Snapshot, device int, frames *Frames, phases *stackP
 	return h, nil
 }
 
-// Categorize infers the categories of all blocks, unless that was done before. It may be called while other goroutines use
-// h, for which blocks have no category until it returns.
+// Categorize infers the categories of all blocks, unless that was done before. It may be called while other goroutines
+// use h, for which blocks have no category until it returns.
 func (h *History) Categorize() { h.inferring.Do(h.categorize) }

@@ -17,8 +17,8 @@ type Steps struct {
 	List   []Step // in order, without overlap; empty if none were found
 	Source string // how they were found, for sentences: `the annotations "Optimizer.step#AdamW.step"`
 
-	// Inferred says that the recording has no annotations of steps, so that List shows repetitions of any kind: the layers
-	// of one forward pass repeat, too.
+	// Inferred says that the recording has no annotations of steps, so that List shows repetitions of any kind: the
+	// layers of one forward pass repeat, too.
 	Inferred bool
 }
 

@@ -75,8 +75,8 @@ func (d *Document) Len(v Value) int {
 	return n
 }
 
-// Items returns the items of a list or tuple, and nil for other values. The caller must not change them. For a long list
-// of folded dicts, Runs takes less memory.
+// Items returns the items of a list or tuple, and nil for other values. The caller must not change them. For a long
+// list of folded dicts, Runs takes less memory.
 func (d *Document) Items(v Value) []Value {
 	if v.tag() == tagDict {
 		return nil

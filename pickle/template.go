@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// A template is the sequence of opcodes of a dict that was folded. Snapshots have millions of dicts whose opcodes are the
-// same, except for some numbers and values of the memo. Such a dict is compared with the template and passed to Fold
-// without running its opcodes one by one. It has no node; lists have runs of such dicts (see runs.go), and so has the memo.
+// A template is the sequence of opcodes of a dict that was folded. Snapshots have millions of dicts whose opcodes are
+// the same, except for some numbers and values of the memo. Such a dict is compared with the template and passed to
+// Fold without running its opcodes one by one. It has no node; lists have runs of such dicts (see runs.go), and so has
+// the memo.
 type template struct {
 	steps   []step
 	longest int     // maximum bytes of a dict
@@ -42,8 +43,8 @@ type templates struct {
 	failures int // templates made since the last match
 }
 
-// repeated reads a dict by a template, from the byte after EMPTY_DICT. It returns false if the dict must be read opcode by
-// opcode; then nothing has changed.
+// repeated reads a dict by a template, from the byte after EMPTY_DICT. It returns false if the dict must be read opcode
+// by opcode; then nothing has changed.
 func (m *machine) repeated() (done bool, err error) {
 	t := &m.templates
 	for i, x := range t.list {
@@ -103,8 +104,8 @@ func (m *machine) compare(t *template) (n int, ok bool) {
 	return at, !m.inFrame || m.in.offset()+int64(at) <= m.frameEnd
 }
 
-// scalar reads one opcode that pushes a number, a constant or an entry of the memo. It returns 0 for other opcodes. There
-// are at least 16 bytes.
+// scalar reads one opcode that pushes a number, a constant or an entry of the memo. It returns 0 for other opcodes.
+// There are at least 16 bytes.
 func (m *machine) scalar(b []byte) (v Value, width int) {
 	switch Opcode(b[0]) {
 	case opBinInt1:

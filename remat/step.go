@@ -19,9 +19,10 @@ type steps struct {
 // Step runs f, one repetition of a program that repeats, such as a training step. The first times the operations and
 // the second is recorded. From the third on the runtime knows when each tensor is read next, and chooses by that what
 // to evict and what to copy. It times the first of these steps, with and without the plan and copies to the host, and
-// goes on with what is fastest. If a step runs other operations than the recorded one, the runtime goes on without a
-// plan, and records the next step again. Step returns the error of f. Steps do not nest; calls outside of steps are not
-// planned.
+// goes on with what is fastest. The plan is made after the second step, with simulations that take about a second of
+// the processor's time, and several for steps of 10,000 operations. If a step runs other operations than the recorded
+// one, the runtime goes on without a plan, and records the next step again. Step returns the error of f. Steps do not
+// nest; calls outside of steps are not planned.
 func (r *Runtime) Step(f func() error) (err error) {
 	if err := r.beginStep(); err != nil {
 		return err

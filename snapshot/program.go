@@ -30,8 +30,8 @@ func (s *Snapshot) programOf(device int, o trace.ProgramOptions) (*trace.Trace, 
 	return t, o
 }
 
-// Lifetimes returns the lifetimes of the blocks of a device, as Program derives the requests. The device's trace and segments
-// must be as they were read.
+// Lifetimes returns the lifetimes of the blocks of a device, as Program derives the requests. The device's trace and
+// segments must be as they were read.
 func (s *Snapshot) Lifetimes(device int) (*trace.Lifetimes, error) {
 	if l := s.lifetimes[device]; l != nil {
 		return l, nil

@@ -21,11 +21,11 @@
 package snapshot
 
 // Reading. The pickle's dicts for trace entries and stack frames are folded (see package pickle) as soon as they are
-// complete: an entry becomes an event in trace.Columns, a frame becomes an index into trace.Stacks.Frames. Until the end an
-// event's Stack, Stream, Pool and Metadata are provisional numbers, because the tables that they index are complete only
-// then; the columns of a device get tables of the final ones (trace.Numbers), or are made anew if the tables would be
-// larger. For ReadCompact, lifetimes are derived at the same time as if all entries were of one device, and used if they
-// are. An entry that cannot be folded (an unknown action, a wrong
+// complete: an entry becomes an event in trace.Columns, a frame becomes an index into trace.Stacks.Frames. Until the
+// end an event's Stack, Stream, Pool and Metadata are provisional numbers, because the tables that they index are
+// complete only then; the columns of a device get tables of the final ones (trace.Numbers), or are made anew if the
+// tables would be larger. For ReadCompact, lifetimes are derived at the same time as if all entries were of one device,
+// and used if they are. An entry that cannot be folded (an unknown action, a wrong
 // type) stays a dict, and is read again when its device and index are known, for the error message. All other parts are
 // small and are read from the pickle's document afterwards. No container is read twice into the result, so sharing in
 // the file cannot multiply anything.
@@ -215,9 +215,9 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	return s, nil
 }
 
-// ReadCompact is ReadLimited for traces with Columns in place of Events: about 10 bytes an event, which takes a quarter of
-// the memory. It derives Lifetimes while it reads, where it can. The methods of a Snapshot, and packages holders, replay and
-// view, take such a snapshot, too; Expanded returns one that has Events.
+// ReadCompact is ReadLimited for traces with Columns in place of Events: about 10 bytes an event, which takes a quarter
+// of the memory. It derives Lifetimes while it reads, where it can. The methods of a Snapshot, and packages holders,
+// replay and view, take such a snapshot, too; Expanded returns one that has Events.
 func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) { return read(r, limits, true) }
 
 // Expanded returns a snapshot whose traces have Events, which is s if they do. It shares all other parts with s.

@@ -249,8 +249,8 @@ func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
 	return err
 }
 
-// renumbered returns events with other numbers. The tables are the importer's; a trace keeps its own, unless they would be
-// larger than its events.
+// renumbered returns events with other numbers. The tables are the importer's; a trace keeps its own, unless they would
+// be larger than its events.
 func (im *importer) renumbered(c *trace.Columns, n trace.Numbers) *trace.Columns {
 	if len(n.Stacks)+len(n.Streams)+len(n.Metadata)+len(n.Pools) <= c.Len() {
 		n.Streams, n.Pools, n.Metadata = slices.Clone(n.Streams), slices.Clone(n.Pools), slices.Clone(n.Metadata)

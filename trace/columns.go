@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Columns are the events of a recording in about a fifth of the memory of a []Event: 8 to 10 bytes each for recordings of
-// PyTorch. They do not change, and may be used by several goroutines. A ColumnsWriter makes them; Trace.Reader reads
+// Columns are the events of a recording in about a fifth of the memory of a []Event: 8 to 10 bytes each for recordings
+// of PyTorch. They do not change, and may be used by several goroutines. A ColumnsWriter makes them; Trace.Reader reads
 // them. The zero value has no events.
 type Columns struct {
 	chunks  []*chunk // each but the last has chunkEvents events
@@ -139,8 +139,8 @@ func (c *Columns) read(from int, events []Event, fields *fieldSet, scratch []uin
 	}
 }
 
-// read sets the fields of events to those from an index on. They must all be in the chunk. The scratch memory has room for
-// one value of each event.
+// read sets the fields of events to those from an index on. They must all be in the chunk. The scratch memory has room
+// for one value of each event.
 func (k *chunk) read(from int, events []Event, n *Numbers, fields *fieldSet, scratch []uint64) {
 	v := scratch[:len(events)]
 	for f, wanted := range fields {
@@ -238,8 +238,8 @@ func (c *Columns) each(column Field, f func(first int, values []uint64)) {
 	}
 }
 
-// EachNumber calls f for the numbers of a field that Numbers can replace, as they are without, with the index of an event: for the first of
-// several successive events with the same number at least.
+// EachNumber calls f for the numbers of a field that Numbers can replace, as they are without, with the index of an
+// event: for the first of several successive events with the same number at least.
 func (c *Columns) EachNumber(field Field, f func(i int, number uint32)) {
 	c.each(field, func(first int, values []uint64) {
 		last := ^uint64(0)

@@ -5,8 +5,8 @@ import "sync"
 // A ColumnsWriter makes Columns of events. It packs them in other goroutines; except for that, it is not safe for
 // concurrent use. The zero value is ready.
 type ColumnsWriter struct {
-	// Watch, if not nil, is called with all events in order, some at a time, in another goroutine. They are valid during the
-	// call only. All calls have returned when Columns returns.
+	// Watch, if not nil, is called with all events in order, some at a time, in another goroutine. They are valid
+	// during the call only. All calls have returned when Columns returns.
 	Watch func(events []Event)
 
 	events  []Event // of the last chunk, not packed yet

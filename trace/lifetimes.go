@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Lifetimes are those of the blocks of a recording, in the order of their allocations, the older ones first: 8 bytes for
-// each block, besides the events. They do not change, and may be used by several goroutines.
+// Lifetimes are those of the blocks of a recording, in the order of their allocations, the older ones first: 8 bytes
+// for each block, besides the events. They do not change, and may be used by several goroutines.
 type Lifetimes struct {
 	Streams []uint64     // handles, ascending; Lifetime.Stream indexes it
 	Pools   []mem.PoolID // Lifetime.Pool indexes it; Pools[0] is the default pool

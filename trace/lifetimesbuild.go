@@ -35,8 +35,8 @@ func (c *converter) lifetimes() *Lifetimes {
 	return l
 }
 
-// While lifetimes are derived, events is endOpen, and their index is the number of the block. The end of a block that is active is endOpen, and
-// that of a block whose free was requested at an event is -2-event.
+// While lifetimes are derived, events is endOpen, and their index is the number of the block. The end of a block that
+// is active is endOpen, and that of a block whose free was requested at an event is -2-event.
 const endOpen = math.MaxInt32
 
 // grow adds blocks up to a number.

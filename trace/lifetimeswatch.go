@@ -2,8 +2,8 @@ package trace
 
 import "slices"
 
-// A LifetimesWatcher derives lifetimes while events are read: its Watch is for ColumnsWriter.Watch. Numbers of streams, pools
-// and stacks in the events do not matter. Not safe for concurrent use. The zero value is ready.
+// A LifetimesWatcher derives lifetimes while events are read: its Watch is for ColumnsWriter.Watch. Numbers of streams,
+// pools and stacks in the events do not matter. Not safe for concurrent use. The zero value is ready.
 type LifetimesWatcher struct {
 	c      *converter
 	survey survey

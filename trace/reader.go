@@ -72,8 +72,8 @@ func (t *Trace) EachTime(f func(first int, us []uint64)) {
 	}
 }
 
-// A Reader reads the events of a trace, which may have Events or Columns. It is quick for events in ascending or descending
-// order. Not safe for concurrent use.
+// A Reader reads the events of a trace, which may have Events or Columns. It is quick for events in ascending or
+// descending order. Not safe for concurrent use.
 type Reader struct {
 	events  []Event // all, or a part of the columns
 	first   int     // the index of events[0]
@@ -85,8 +85,8 @@ type Reader struct {
 // readerEvents is the number of events that a Reader unpacks at a time, besides one that follows them.
 const readerEvents = 512
 
-// Reader returns a reader of some fields of the events, or of all if none are named. Other fields may have any value. Fewer
-// fields are quicker.
+// Reader returns a reader of some fields of the events, or of all if none are named. Other fields may have any value.
+// Fewer fields are quicker.
 func (t *Trace) Reader(fields ...Field) *Reader {
 	if t.Columns == nil {
 		return &Reader{events: t.Events}

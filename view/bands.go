@@ -38,7 +38,8 @@ func (r *Recording) bandsPicture(w *window) *container {
 	return c
 }
 
-// bands makes the rectangles of a picture whose bands are at least least bytes high. It reports whether they are few enough.
+// bands makes the rectangles of a picture whose bands are at least least bytes high. It reports whether they are few
+// enough.
 func (r *Recording) bands(w *window, list []column, least int64, t *rects) bool {
 	t.reset()
 	set := activeSet{r: r, match: w.match}

@@ -17,6 +17,7 @@ package view
 
 // The design. A recording (recording.go) has the lifetimes of the blocks (holders.History), in the order of their
 // allocations, and those of segments (segments.go). An endTree finds the blocks that are active at any moment, and
-// the history has the extremes of groups of events, so that a picture costs time for its columns and for the blocks that
-// begin in its range, not for the whole recording. Pictures are bands (bands.go) and addresses (addresses.go), encoded
-// by container.go. serve.go has the URLs, guard.go decides who may use them, and page.go has the files of the page.
+// the history has the extremes of groups of events, so that a picture costs time for its columns and for the blocks
+// that begin in its range, not for the whole recording. Pictures are bands (bands.go) and addresses (addresses.go),
+// encoded by container.go. serve.go has the URLs, guard.go decides who may use them, and page.go has the files of the
+// page.

@@ -1,9 +1,9 @@
 // Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), says why a program ran out of
 // memory (explain), compares how other settings and allocators would have fared, with the minimum memory each needs
 // (replay), searches for the settings that need the least (tune), checks that Ashlar's caching allocator does exactly
-// what PyTorch's did (verify), shows recordings as a page (view), draws pictures (plot), and converts snapshots for other
-// tools (export). It packs and plans memory (pack, plan), simulates programs in less memory than they need (remat), lists tensors in files (tensors), and lists, diagnoses and
-// measures devices (devices, doctor, bench).
+// what PyTorch's did (verify), shows recordings as a page (view), draws pictures (plot), and converts snapshots for
+// other tools (export). It packs and plans memory (pack, plan), simulates programs in less memory than they need
+// (remat), lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.

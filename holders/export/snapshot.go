@@ -18,8 +18,9 @@ const (
 )
 
 // Snapshot returns s as it would have been if it had been taken at the moments of the views, each of another device:
-// the events up to the moment, and the segments and blocks that existed then. The settings, stacks and tables are shared
-// with s, which is not changed. Statistics and the report of a failed request are those of the end, and are left out.
+// the events up to the moment, and the segments and blocks that existed then. The settings, stacks and tables are
+// shared with s, which is not changed. Statistics and the report of a failed request are those of the end, and are left
+// out.
 //
 // Without views it returns s.
 //

@@ -1,4 +1,5 @@
-// Package bytesize reads and writes sizes as people do: 18.2GiB, 512k, 2097152. It also writes shares and short numbers.
+// Package bytesize reads and writes sizes as people do: 18.2GiB, 512k, 2097152. It also writes shares and short
+// numbers.
 package bytesize
 
 import (

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// A Column has numbers of a range: base + slope*i/2^16 + v, where v is a number of width bits in some bytes, shifted left
-// by shift; or the element of a dictionary in the bytes with the number v.
+// A Column has numbers of a range: base + slope*i/2^16 + v, where v is a number of width bits in some bytes, shifted
+// left by shift; or the element of a dictionary in the bytes with the number v.
 type Column struct {
 	base, slope  uint64
 	at           uint32 // of the numbers, in the bytes
@@ -149,8 +149,8 @@ func (p *Packer) add(v []uint64, least uint64, width, shift uint8) {
 	p.Bytes = binary.LittleEndian.AppendUint64(p.Bytes, 0) // At reads eight bytes from the first of a number
 }
 
-// index replaces values by their numbers in p.used. It returns false if there are too many different ones; then nothing is
-// replaced.
+// index replaces values by their numbers in p.used. It returns false if there are too many different ones; then nothing
+// is replaced.
 func (p *Packer) index(v []uint64) bool {
 	p.slots = [len(p.slots)]dictionarySlot{}
 	p.used = p.used[:0]

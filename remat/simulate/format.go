@@ -22,8 +22,8 @@ const (
 // Read reads a log: in the format of DTR's simulator, or in the project's own. It may be compressed with gzip or zstd.
 //
 // DTR's format is JSON lines whose values are strings, with the instructions CONSTANT, MEMORY, ALIAS, CALL, MUTATE,
-// COPY, COPY_FROM, RELEASE and ANNOTATE (https://github.com/uwsampl/dtr-prototype, simrd). The own format has numbers in
-// place of names: values count up from 0, a constant is one, and a call makes one for each output.
+// COPY, COPY_FROM, RELEASE and ANNOTATE (https://github.com/uwsampl/dtr-prototype, simrd). The own format has numbers
+// in place of names: values count up from 0, a constant is one, and a call makes one for each output.
 //
 //	{"remat":1}
 //	{"constant":4096}

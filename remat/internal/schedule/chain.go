@@ -3,8 +3,8 @@ package schedule
 import "math"
 
 // chainPolicy is the project's own policy. It evicts the storage with the least cost / (size * distance^q), where the
-// cost is that of all evicted storages that have to be made first, the chain, and the distance is the guessed time until
-// the program reads the storage. It differs from DTR in four ways.
+// cost is that of all evicted storages that have to be made first, the chain, and the distance is the guessed time
+// until the program reads the storage. It differs from DTR in four ways.
 //
 //   - Storages that are made from the evicted one hardly count: in a program that computes gradients they are read
 //     before it, and it is made then anyway.
