@@ -184,7 +184,7 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 	for {
 		n := int64(1) << order
 		spare := r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
-		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.noWait) {
+		if i := a.oldestOf(r.space, order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.noWait) {
 			if a.cfg.NoAliases {
 				if err := a.unmapAll(i); err != nil {
 					return 0, err
@@ -194,13 +194,13 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 			return i, nil
 		}
 		room := a.created+n <= a.maxGranules
-		victim := a.oldestIdle(r.avoid)
+		victim := a.oldestIdle(r.space, r.avoid)
 		if r.noWait {
 			victim = 0
 		}
 		var cause error
 		if room && (victim == 0 || spare || a.created+n <= max(a.mostUsed, a.used+n)) {
-			i, err := a.create(order)
+			i, err := a.create(r.space, order)
 			if err == nil || !errors.Is(err, driver.ErrNoMemory) {
 				return i, err
 			}

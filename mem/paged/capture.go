@@ -16,7 +16,7 @@ var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturin
 func (a *Allocator) placeAvoiding(r *request, units uint32, why error) (ref, error) {
 	r.avoid = a.toAvoid(r.stream)
 	var holes []ref
-	a.eachHole(units, func(at ref, sp *span) bool {
+	a.eachHole(r.space, units, func(at ref, sp *span) bool {
 		if !a.avoids(r.avoid, sp.deps.Users) {
 			holes = append(holes, at)
 		}
@@ -74,8 +74,8 @@ func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 
 // placeFresh allocates a block at addresses that no block has had.
 func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
-	for n := len(a.regions) - 1; n >= 0; n-- {
-		rg := a.regions[n]
+	for n := len(r.space.regions) - 1; n >= 0; n-- {
+		rg := a.regions[r.space.regions[n]]
 		if rg.tail == 0 {
 			continue
 		}

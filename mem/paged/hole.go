@@ -9,6 +9,7 @@ const (
 	maxFit  = 4 // maximum number of holes of its own list that a request examines before it takes a larger one
 )
 
+// holes are the listed holes of a space.
 type holes struct {
 	heads [numBins]ref
 	used  sizebins.Set // the lists that are not empty
@@ -18,7 +19,7 @@ type holes struct {
 func binOf(units uint32) int { return sizebins.Of(uint64(units)) }
 
 func (a *Allocator) addHole(at ref, r *span) {
-	h, b := &a.holes, binOf(r.units)
+	h, b := &a.spaceOf(r).holes, binOf(r.units)
 	r.state = hole
 	r.prev2, r.next2 = 0, h.heads[b]
 	a.spans.at(r.next2).prev2 = at
@@ -28,7 +29,7 @@ func (a *Allocator) addHole(at ref, r *span) {
 }
 
 func (a *Allocator) removeHole(r *span) {
-	h := &a.holes
+	h := &a.spaceOf(r).holes
 	h.n--
 	a.spans.at(r.next2).prev2 = r.prev2
 	if r.prev2 != 0 {
@@ -41,10 +42,10 @@ func (a *Allocator) removeHole(r *span) {
 	}
 }
 
-// fittingHole returns a hole that is slightly larger than a request, or 0 if no listed hole fits: the first that fits
-// among the first few of the request's own list, else one of the next list.
-func (a *Allocator) fittingHole(units uint32) ref {
-	h, own := &a.holes, binOf(units)
+// fittingHole returns a hole of a space that is slightly larger than a request, or 0 if no listed hole fits: the first
+// that fits among the first few of the request's own list, else one of the next list.
+func (a *Allocator) fittingHole(s *space, units uint32) ref {
+	h, own := &s.holes, binOf(units)
 	at := h.heads[own]
 	for looked := 0; at != 0; looked++ {
 		if looked == maxFit {
@@ -64,10 +65,10 @@ func (a *Allocator) fittingHole(units uint32) ref {
 	return 0
 }
 
-// eachHole visits the holes that fit, smaller lists first, then the ends of regions. visit must not change holes
-// unless it returns false.
-func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
-	h := &a.holes
+// eachHole visits the holes of a space that fit, smaller lists first, then the ends of regions. visit must not change
+// holes unless it returns false.
+func (a *Allocator) eachHole(s *space, units uint32, visit func(at ref, r *span) bool) {
+	h := &s.holes
 	for b := h.used.Next(binOf(units)); b < numBins; b = h.used.Next(b + 1) {
 		for at := h.heads[b]; at != 0; {
 			r := a.spans.at(at)
@@ -78,8 +79,8 @@ func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
 			at = next
 		}
 	}
-	for i := len(a.regions) - 1; i >= 0; i-- {
-		at := a.regions[i].tail
+	for i := len(s.regions) - 1; i >= 0; i-- {
+		at := a.regions[s.regions[i]].tail
 		if r := a.spans.at(at); at != 0 && r.units >= units && !visit(at, r) {
 			return
 		}

@@ -42,14 +42,16 @@ func (a *Allocator) Check() error {
 
 func (a *Allocator) check() error {
 	blocks := make([]uint32, len(a.mappings)) // spans in use that touch each mapping
-	nHoles := 0
+	listed := map[*space]int{}
 	for n, rg := range a.regions {
+		nHoles := 0
 		if err := a.checkRegion(n, rg, blocks, &nHoles); err != nil {
 			return err
 		}
+		listed[rg.space] += nHoles
 	}
-	if nHoles != a.holes.n {
-		return fmt.Errorf("paged: %d holes in regions, %d counted", nHoles, a.holes.n)
+	if listed[&a.main] != a.main.holes.n {
+		return fmt.Errorf("paged: %d holes in regions, %d counted", listed[&a.main], a.main.holes.n)
 	}
 	for m := range a.mappings {
 		mp := &a.mappings[m]
@@ -131,8 +133,8 @@ func (a *Allocator) checkPages() error {
 				p.undropped)
 		}
 	}
-	for order := range a.idle {
-		for i := a.idle[order].oldest; i != 0; i = a.pages[i].newer {
+	for order := range a.main.idle {
+		for i := a.main.idle[order].oldest; i != 0; i = a.pages[i].newer {
 			if a.pages[i].user != 0 || int(a.pages[i].order) != order {
 				return fmt.Errorf("paged: page %d is in the list of idle ones of order %d", i, order)
 			}

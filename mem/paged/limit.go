@@ -73,7 +73,7 @@ func (a *Allocator) applyLimit(bytes int64, fraction float64) error {
 	a.retryDrops()
 	defer a.verify()
 	for a.created > a.maxGranules {
-		i := a.oldestIdle(a.capturing())
+		i := a.oldestIdle(&a.main, a.capturing())
 		if i == 0 {
 			return nil
 		}

@@ -18,6 +18,7 @@ const maxOrder = 15
 
 // A region is a reservation of addresses.
 type region struct {
+	space    *space
 	base     driver.Pointer
 	size     int64
 	granules int64
@@ -73,6 +74,7 @@ type mapping struct {
 // A page is physical memory.
 type page struct {
 	handle    driver.Page
+	space     *space
 	deps      reuse.Dependencies // while idle: streams that may still access it
 	order     uint8
 	undropped bool // in no mapping and no list: the driver failed to free it
@@ -85,13 +87,13 @@ type page struct {
 
 func (p *page) granules() int64 { return 1 << p.order }
 
-// A list holds the idle pages of one order, by their last use.
+// A list holds the idle pages of a space of one order, by their last use.
 type list struct{ oldest, newest pref }
 
 // toIdle adds an unused page to one end of its list.
 func (a *Allocator) toIdle(i pref, oldest bool) {
 	p := &a.pages[i]
-	l := &a.idle[p.order]
+	l := &p.space.idle[p.order]
 	p.user, p.older, p.newer = 0, 0, 0
 	a.used -= p.granules()
 	switch {
@@ -114,7 +116,7 @@ func (a *Allocator) fromIdle(i pref, user mref) {
 
 func (a *Allocator) unlist(i pref) {
 	p := &a.pages[i]
-	l := &a.idle[p.order]
+	l := &p.space.idle[p.order]
 	if p.older != 0 {
 		a.pages[p.older].newer = p.newer
 	} else {
@@ -128,19 +130,19 @@ func (a *Allocator) unlist(i pref) {
 	p.older, p.newer = 0, 0
 }
 
-// oldestOf returns the least recently used idle page of an order, except those to avoid, or 0.
-func (a *Allocator) oldestOf(order int, avoid avoidance) pref {
-	i := a.idle[order].oldest
+// oldestOf returns the least recently used idle page of a space and an order, except those to avoid, or 0.
+func (a *Allocator) oldestOf(s *space, order int, avoid avoidance) pref {
+	i := s.idle[order].oldest
 	for i != 0 && a.avoids(avoid, a.pages[i].deps.Users) {
 		i = a.pages[i].newer
 	}
 	return i
 }
 
-// oldestIdle returns the least recently used idle page of all orders, or 0.
-func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
-	for order := range a.idle {
-		if i := a.oldestOf(order, avoid); i != 0 && (oldest == 0 || a.lastUse(i) < a.lastUse(oldest)) {
+// oldestIdle returns the least recently used idle page of a space, or 0.
+func (a *Allocator) oldestIdle(s *space, avoid avoidance) (oldest pref) {
+	for order := range s.idle {
+		if i := a.oldestOf(s, order, avoid); i != 0 && (oldest == 0 || a.lastUse(i) < a.lastUse(oldest)) {
 			oldest = i
 		}
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/internal/slots"
 )
 
-// create makes a page, chosen to be mapped.
-func (a *Allocator) create(order int) (pref, error) {
+// create makes a page of a space, chosen to be mapped.
+func (a *Allocator) create(s *space, order int) (pref, error) {
 	handle, err := a.vm.Create(a.granule << order)
 	if err != nil {
 		return 0, fmt.Errorf("paged: create a page: %w", err)
 	}
 	i := slots.Unused(&a.pages, &a.unusedPages)
-	a.pages[i] = page{handle: handle, order: uint8(order), user: chosenUser}
+	a.pages[i] = page{handle: handle, space: s, order: uint8(order), user: chosenUser}
 	a.created += 1 << order
 	a.used += 1 << order
 	return i, nil
@@ -138,7 +138,7 @@ func (a *Allocator) excess() bool {
 func (a *Allocator) trimIdle() {
 	marked := false
 	for a.excess() {
-		i := a.oldestIdle(avoidance{})
+		i := a.oldestIdle(&a.main, avoidance{})
 		if i == 0 {
 			return
 		}
@@ -165,7 +165,7 @@ func (a *Allocator) EmptyCache() error {
 func (a *Allocator) emptyCache() error {
 	a.retryDrops()
 	for {
-		i := a.oldestIdle(avoidance{})
+		i := a.oldestIdle(&a.main, avoidance{})
 		if i == 0 {
 			break
 		}
@@ -182,8 +182,8 @@ func (a *Allocator) emptyCache() error {
 	return nil
 }
 
-// reserve makes a region with room for a span.
-func (a *Allocator) reserve(units uint32) (ref, error) {
+// reserve makes a region of a space with room for a span.
+func (a *Allocator) reserve(s *space, units uint32) (ref, error) {
 	if len(a.regions) == maxRegions {
 		return 0, &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrNoMemory, Detail: "too many regions"}
 	}
@@ -196,14 +196,17 @@ func (a *Allocator) reserve(units uint32) (ref, error) {
 	at, r := a.spans.alloc()
 	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), tail
 	r.prev, r.next = 0, 0
-	a.regions = append(a.regions, &region{base: base, size: size, granules: size / a.granule, first: at, tail: at})
+	s.regions = append(s.regions, uint16(len(a.regions)))
+	a.regions = append(a.regions, &region{
+		space: s, base: base, size: size, granules: size / a.granule, first: at, tail: at,
+	})
 	return at, nil
 }
 
-// tailFor returns the hole at the end of a region with room for a span, and makes a region if there is none.
+// tailFor returns the hole at the end of a region of the request's space with room for a span, and makes a region if there is none.
 func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
-	for i := len(a.regions) - 1; i >= 0; i-- {
-		if at := a.regions[i].tail; at != 0 && a.spans.at(at).units >= units {
+	for i := len(r.space.regions) - 1; i >= 0; i-- {
+		if at := a.regions[r.space.regions[i]].tail; at != 0 && a.spans.at(at).units >= units {
 			return at, nil
 		}
 	}
@@ -218,7 +221,7 @@ func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.maxGranules-a.used {
 		return 0, &shortage{need: need}
 	}
-	return a.reserve(units)
+	return a.reserve(r.space, units)
 }
 
 const maxRegions = 1 << 16

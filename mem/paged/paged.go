@@ -94,17 +94,15 @@ type Allocator struct {
 	closed         bool
 	streams        *reuse.Streams
 	waits          waits
+	main           space // of requests outside private pools
 	regions        []*region
-	holes          holes
-	slabs          []*slabLists // by stream number
 	mappings       []mapping
 	unusedMappings []mref // mappings that are none
 	pages          []page
 	unusedPages    []pref // pages that are none
-	idle           [maxOrder + 1]list
-	undropped      int   // pages that the driver failed to free
-	created        int64 // granules of pages
-	used           int64 // granules of pages in use
+	undropped      int    // pages that the driver failed to free
+	created        int64  // granules of pages
+	used           int64  // granules of pages in use
 	mostUsed       int64
 	limit          int64 // granules that may be created, or noLimit
 	maxGranules    int64 // the same, or all that the device has
@@ -141,7 +139,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a.waits.dev, a.waits.streams = dev, a.streams
 	a.caches.init(&a.mu)
 	a.setLimit(cfg.Limit, 1)
-	if _, err := a.reserve(0); err != nil {
+	if _, err := a.reserve(&a.main, 0); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -199,7 +197,7 @@ func (a *Allocator) allocShared(
 	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions,
 ) (mem.Block, error) {
 	var r request // set field by field: a literal would be copied, which stalls
-	r.stream, r.id, r.noWait = s, id, o.NoRetry
+	r.stream, r.id, r.space, r.noWait = s, id, &a.main, o.NoRetry
 	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
 	r.mayCallDriver = a.caches.mask.Load() == 0 // otherwise other processor caches may hold the missing memory
 	at, err := a.alloc(&r)
@@ -236,6 +234,7 @@ type request struct {
 	stream        driver.Stream
 	own           reuse.Set // the set of stream alone
 	id            driver.StreamID
+	space         *space
 	requested     int64
 	units         uint32
 	noWait        bool      // the host must not wait

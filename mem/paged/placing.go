@@ -10,7 +10,7 @@ import (
 // place allocates a block from a hole. It tries the best fit first. If there is no memory for that hole, or its memory
 // cannot be waited for, it tries others.
 func (a *Allocator) place(r *request, units uint32) (ref, error) {
-	at := a.fittingHole(units)
+	at := a.fittingHole(r.space, units)
 	if at == 0 {
 		var err error
 		if at, err = a.tailFor(r, units); err != nil {
@@ -21,7 +21,7 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	r.mayCallDriver = false
 	err := a.allocateSpan(r, at, units)
 	if r.mayCallDriver = may; err == errFlushFirst && may {
-		at = a.mappedHole(at, units)
+		at = a.mappedHole(r.space, at, units)
 		err = a.allocateSpan(r, at, units)
 	}
 	switch {
@@ -51,12 +51,12 @@ const (
 // unmapped because their pages are in use at other addresses. It prefers a fitting hole whose granules are all mapped
 // and not stale, and returns the same hole if it finds none. Work that repeats then finds an address for each block
 // that needs no remapping.
-func (a *Allocator) mappedHole(at ref, units uint32) ref {
+func (a *Allocator) mappedHole(s *space, at ref, units uint32) ref {
 	if _, stale := a.missing(a.granules(a.spans.at(at), units)); stale == 0 {
 		return at
 	}
 	best, looked := at, 0
-	a.eachHole(units, func(other ref, sp *span) bool {
+	a.eachHole(s, units, func(other ref, sp *span) bool {
 		if sp.units/maxSlack > units {
 			return false
 		}
@@ -74,7 +74,7 @@ func (a *Allocator) mappedHole(at ref, units uint32) ref {
 func (a *Allocator) placeLeastMemory(r *request, units uint32, short *shortage) (ref, error) {
 	var best ref
 	least := short.need
-	a.eachHole(units, func(at ref, sp *span) bool {
+	a.eachHole(r.space, units, func(at ref, sp *span) bool {
 		if need := a.unused(sp, units); need < least {
 			best, least = at, need
 		}

@@ -14,25 +14,25 @@ const (
 	slabSize  = 64 << 10 / unit // a slab
 )
 
-// slabLists hold the free slots of one stream's slabs, by size.
+// slabLists hold the free slots of one stream's slabs in a space, by size.
 type slabLists struct {
 	free [slabUnits + 1]ref
 }
 
-func (a *Allocator) slabsOf(id driver.StreamID) *slabLists {
-	for int(id) >= len(a.slabs) {
-		a.slabs = append(a.slabs, nil)
+func (s *space) slabsOf(id driver.StreamID) *slabLists {
+	for int(id) >= len(s.slabs) {
+		s.slabs = append(s.slabs, nil)
 	}
-	if a.slabs[id] == nil {
-		a.slabs[id] = new(slabLists)
+	if s.slabs[id] == nil {
+		s.slabs[id] = new(slabLists)
 	}
-	return a.slabs[id]
+	return s.slabs[id]
 }
 
 // allocSlot allocates a slot, from a new slab if there is none. If there is no room for a slab, there may still be room
 // for the block alone.
 func (a *Allocator) allocSlot(r *request) (ref, error) {
-	sh := a.slabsOf(r.id)
+	sh := r.space.slabsOf(r.id)
 	for at := sh.free[r.units]; at != 0; at = a.spans.at(at).next2 {
 		sp := a.spans.at(at)
 		err := a.follow(r, sp.deps)
@@ -77,7 +77,7 @@ func (a *Allocator) unlistSlot(sh *slabLists, sp *span) {
 // listSlot puts a slot at the front of its list.
 func (a *Allocator) listSlot(at ref, sp *span) {
 	sp.state = freeSlot
-	head := &a.slabsOf(sp.stream).free[sp.units]
+	head := &a.spaceOf(sp).slabsOf(sp.stream).free[sp.units]
 	sp.prev2, sp.next2 = 0, *head
 	a.spans.at(sp.next2).prev2 = at
 	*head = at
@@ -105,7 +105,7 @@ func (a *Allocator) releaseSlot(at ref, sp *span, deps reuse.Dependencies) {
 	if slab.live--; slab.live > 0 {
 		return
 	}
-	sh := a.slabsOf(sp.stream)
+	sh := a.spaceOf(sp).slabsOf(sp.stream)
 	for i := slab.next2; i != 0; {
 		each := a.spans.at(i)
 		next := each.next
