@@ -51,40 +51,36 @@ type op struct {
 	work    any
 }
 
-func (e *Engine) newValue(v value) Value {
-	if n := len(e.freeValues); n > 0 {
-		id := e.freeValues[n-1]
-		e.freeValues = e.freeValues[:n-1]
-		v.users = e.values[id].users[:0]
-		e.values[id] = v
+// unused returns an id that is not in use. Its entry is the zero value, or that of a forgotten one.
+func unused[Id ~int32, T any](all *[]T, free *[]Id) Id {
+	if last := len(*free) - 1; last >= 0 {
+		id := (*free)[last]
+		*free = (*free)[:last]
 		return id
 	}
-	e.values = append(e.values, v)
-	return Value(len(e.values) - 1)
+	*all = append(*all, *new(T))
+	return Id(len(*all) - 1)
+}
+
+func (e *Engine) newValue(v value) Value {
+	id := unused(&e.values, &e.freeValues)
+	v.users = e.values[id].users[:0]
+	e.values[id] = v
+	return id
 }
 
 func (e *Engine) newStorage(size int64) Storage {
+	id := unused(&e.storages, &e.freeStorages)
 	s := storage{size: size, pooled: None, class: None, made: e.now, serial: e.serial}
 	s.host.place = hostAbsent
+	s.values = e.storages[id].values[:0]
 	e.serial++
-	if n := len(e.freeStorages); n > 0 {
-		id := e.freeStorages[n-1]
-		e.freeStorages = e.freeStorages[:n-1]
-		s.values = e.storages[id].values[:0]
-		e.storages[id] = s
-		return id
-	}
-	e.storages = append(e.storages, s)
-	return Storage(len(e.storages) - 1)
+	e.storages[id] = s
+	return id
 }
 
 func (e *Engine) newOp(o op) Op {
-	if n := len(e.freeOps); n > 0 {
-		id := e.freeOps[n-1]
-		e.freeOps = e.freeOps[:n-1]
-		e.ops[id] = o
-		return id
-	}
-	e.ops = append(e.ops, o)
-	return Op(len(e.ops) - 1)
+	id := unused(&e.ops, &e.freeOps)
+	e.ops[id] = o
+	return id
 }
