@@ -385,6 +385,7 @@ func (p *program) start(steps int) {
 	for range repetitions {
 		p.rng = rand.New(rand.NewPCG(p.seed, 19))
 		p.must(p.r.Step(func() error { p.once(steps / 3); return nil }))
+		p.r.WaitForPlan()
 		for i := range p.pairs {
 			p.check(i)
 		}

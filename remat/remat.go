@@ -25,7 +25,7 @@
 // Constants and locked tensors are not evicted, and neither are tensors made by an operation that runs only once (see
 // [Op]).
 //
-// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: from the third on, the
+// [Runtime.Step] runs one repetition of a program that repeats, such as a training step: once one was recorded, the
 // runtime knows when each tensor is read next, and plans by it if that is faster. With [Config.Spill] tensors are also
 // copied to the host's memory, where that is faster than making them again.
 //
@@ -50,7 +50,8 @@ package remat
 // the streams (costs, linkTimer, trial), which are read when they are reached: nothing waits for them.
 //
 // Locks: Runtime.mu is held during every call, also while functions run. The functions allocate memory at the runtime's
-// place, whose layer (memory) calls back to evict. It knows by the goroutine that the lock is held.
+// place, whose layer (memory) calls back to evict. It knows by the goroutine that the lock is held. A plan is made on
+// another goroutine (planning), which has a recording of its own and needs no lock.
 
 import (
 	"cmp"
@@ -169,7 +170,8 @@ func (r *core) unlock() {
 	r.mu.Unlock()
 }
 
-// Close releases the memory of all tensors. Tensors of the runtime may be released afterwards, and not used otherwise.
+// Close releases the memory of all tensors, and ends a plan that is being made. Tensors of the runtime may be released
+// afterwards, and not used otherwise.
 // A second Close is a no-op.
 func (r *core) Close() error {
 	r.lock("Close")
@@ -183,7 +185,7 @@ func (r *core) Close() error {
 		delete(r.contents, s)
 	}
 	clear(r.constants)
-	err := errors.Join(r.costs.close(), r.steps.trial.discard(r.costs.timing))
+	err := errors.Join(r.steps.making.cancel(), r.costs.close(), r.steps.trial.discard(r.costs.timing))
 	if r.spill != nil {
 		err = errors.Join(err, r.spill.close())
 	}

@@ -11,18 +11,19 @@ import (
 type steps struct {
 	count   int
 	inside  bool
-	plan    *schedule.Plan // nil until a step was recorded
+	plan    *schedule.Plan // nil until a step was recorded, and its plan made
+	making  *planning      // the plan that is being made, or nil
 	planned int64          // steps that followed the plan to the end
 	trial   trial
 }
 
 // Step runs f, one repetition of a program that repeats, such as a training step. The first times the operations and
-// the second is recorded. From the third on the runtime knows when each tensor is read next, and chooses by that what
-// to evict and what to copy. It times the first of these steps, with and without the plan and copies to the host, and
-// goes on with what is fastest. The plan is made after the second step, with simulations that take about a second of
-// the processor's time, and several for steps of 10,000 operations. If a step runs other operations than the recorded
-// one, the runtime goes on without a plan, and records the next step again. Step returns the error of f. Steps do not
-// nest; calls outside of steps are not planned.
+// the second is recorded. Then a plan is made, on a goroutine of its own, with simulations that take seconds of the processor's time; steps go
+// on without it until it is ready (see WaitForPlan). From then on the runtime knows when each tensor is read next,
+// and chooses by that what to evict and what to copy. It times the first planned steps, with and without the plan and
+// copies to the host, and goes on with what is fastest. If a step runs other operations than the recorded one, the
+// runtime goes on without a plan, and records the next step again. Step returns the error of f. Steps do not nest;
+// calls outside of steps are not planned.
 func (r *Runtime) Step(f func() error) (err error) {
 	if err := r.beginStep(); err != nil {
 		return err
@@ -41,6 +42,7 @@ func (r *core) beginStep() error {
 	if s.inside {
 		return errors.New("remat: Step inside a step")
 	}
+	s.takePlan()
 	s.inside = true
 	s.count++
 	s.trial.poll(r.costs.timing)
@@ -51,12 +53,34 @@ func (r *core) beginStep() error {
 		if mode == planned || mode == plannedWithoutCopies {
 			r.engine.Follow(s.plan)
 		}
-	case s.count > 1:
+	case s.count > 1 && s.making == nil:
 		r.engine.Record()
 	}
 	r.engine.PauseCopies(mode == plannedWithoutCopies || mode == onlineWithoutCopies)
 	s.trial.begin(r.costs.timing, r.costs.stream, mode)
 	return nil
+}
+
+// WaitForPlan waits until the plan of the recorded step is made, if it is being made: the next step follows it. Programs
+// need not call it. It makes the steps of a short program or of a measurement comparable.
+func (r *core) WaitForPlan() {
+	r.lock("WaitForPlan")
+	p := r.steps.making
+	r.unlock()
+	if p != nil {
+		<-p.done
+	}
+}
+
+// takePlan takes the plan that is being made, if it is ready. It panics if making it did.
+func (s *steps) takePlan() {
+	if p := s.making; p != nil && p.ready() {
+		s.making = nil
+		if p.err != nil {
+			panic(p.err)
+		}
+		s.plan = p.plan
+	}
 }
 
 func (r *core) endStep(failed bool) {
@@ -70,7 +94,11 @@ func (r *core) endStep(failed bool) {
 	switch mode := s.trial.mode; {
 	case s.plan == nil:
 		if p := r.engine.Recorded(); p != nil && !failed {
-			s.plan = schedule.MakePlan(p, r.engine.Planning())
+			c := r.engine.Planning()
+			s.making = startPlanning(func(stop <-chan struct{}) *schedule.Plan {
+				c.Stop = stop
+				return schedule.MakePlan(p, c)
+			})
 		}
 	case followed:
 		s.planned++

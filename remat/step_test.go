@@ -44,6 +44,7 @@ func TestSteps(t *testing.T) {
 			}
 			return nil
 		})
+		r.WaitForPlan()
 		if s := r.Stats(); err != nil || s.Planned != want {
 			t.Errorf("after step %d: %d steps were planned, want %d; %v", i, s.Planned, want, err)
 		}
@@ -92,6 +93,7 @@ func TestStepsWithCopies(t *testing.T) {
 				err := r.Step(func() error {
 					return across(t, r, x, 40)
 				})
+				r.WaitForPlan()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -134,6 +136,7 @@ func TestStepsTakeTheFastestMode(t *testing.T) {
 		if err := r.Step(func() error { sweep(t, r, x, 20); return nil }); err != nil {
 			t.Fatal(err)
 		}
+		r.WaitForPlan()
 		if copied = r.Stats().CopiedIn - before; i == 2 && copied == 0 {
 			t.Error("the first planned step copied nothing")
 		}

@@ -13,6 +13,7 @@ type PlanConfig struct {
 	HostLimit int64
 	// Effort is how many operations are simulated in search of a better plan; 0 is defaultEffort, less than 0 none.
 	Effort int
+	Stop   <-chan struct{} // ends the search early when it is closed; nil is never
 }
 
 const (
@@ -131,11 +132,20 @@ type stopwatch struct {
 	limit int64
 }
 
-var errSlow = errors.New("slower than the best plan")
+var (
+	errSlow    = errors.New("slower than the best plan")
+	errStopped = errors.New("the search was stopped")
+)
 
 func (x *stopwatch) Compute(*Run) (int64, error) {
 	if x.effort--; x.config.Link.BytesPerSecond > 0 {
 		x.effort -= linkEffort - 1
+	}
+	select {
+	case <-x.config.Stop:
+		x.effort = 0
+		return 0, errStopped
+	default:
 	}
 	if stats := x.e.Stats(); stats.ComputeNs+stats.StallNs > x.limit {
 		return 0, errSlow
