@@ -405,3 +405,20 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 		blocks[64] = alloc(65, 8*kib)
 	})
 }
+
+// A block that two streams move in turn is moved by the second after the first.
+func TestCompactFollowsTheLastMove(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	first := w.mustAlloc(w.root, w.streams[0], 4*kib, true)
+	middle := w.mustAlloc(w.root, w.streams[0], 4*kib, true)
+	last := w.mustAlloc(w.root, w.streams[0], 4*kib, true)
+	for i, b := range []*block{middle, first} {
+		w.free(b)
+		w.must(w.root.Compact(w.streams[1+i]))
+		if last.Ptr != b.Ptr {
+			t.Fatalf("the last block is at %#x, want %#x", last.Ptr, b.Ptr)
+		}
+	}
+	w.check(last, w.streams[2])
+	w.finish() // the device reports no race
+}
