@@ -41,7 +41,7 @@ func over(t testing.TB, dev driver.Device, settings string, opts magazine.Option
 }
 
 func TestConformance(t *testing.T) {
-	memtest.RunAll(t, memtest.Config{Ops: 700, Seeds: 4, FaultOps: 30}, construct, map[string]setting{
+	memtest.RunAll(t, memtest.Config{LowRequestedPeak: true, Ops: 700, Seeds: 4, FaultOps: 30}, construct, map[string]setting{
 		"default":          {"", magazine.Options{}},
 		"large blocks too": {"", magazine.Options{MaxSize: 8 << 20}},
 		"tight bounds":     {"", magazine.Options{MaxSize: 8 << 20, Stream: 4 << 20, Total: 6 << 20}},
@@ -57,7 +57,7 @@ func TestConformanceOfTwo(t *testing.T) {
 		c, err := construct(dev, s)
 		return magazine.New(c, magazine.Options{}), err
 	}
-	memtest.RunAll(t, memtest.Config{Ops: 300, Seeds: 2, FaultOps: 15}, two, map[string]setting{
+	memtest.RunAll(t, memtest.Config{LowRequestedPeak: true, Ops: 300, Seeds: 2, FaultOps: 15}, two, map[string]setting{
 		"large blocks too": {"", magazine.Options{MaxSize: 8 << 20}},
 	})
 }

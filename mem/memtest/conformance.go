@@ -297,8 +297,8 @@ func checkExhaustion(t testing.TB, cfg Config) {
 					break
 				}
 				testkit.Must(t, err)
-				if w.size > 4*cfg.MaxBlock {
-					t.Fatalf("%d bytes are live, but the device has only %d", w.size, 4*cfg.MaxBlock)
+				if w.sums.bytes > 4*cfg.MaxBlock {
+					t.Fatalf("%d bytes are live, but the device has only %d", w.sums.bytes, 4*cfg.MaxBlock)
 				}
 			}
 			testkit.Must(t, w.checkReports(true))

@@ -64,6 +64,10 @@ type Config struct {
 	// memory before they are done.
 	Waits bool
 
+	// LowRequestedPeak is true if the peak of RequestedBytes may be too low, because it is that of an allocator below,
+	// whose blocks serve later requests of other sizes.
+	LowRequestedPeak bool
+
 	scarce bool // any request may find no room
 }
 

@@ -26,7 +26,8 @@ type model struct {
 
 	numbers      map[int]*block
 	live         []*block // ascending by address
-	size         int64    // of live blocks
+	sums         sums     // of live blocks
+	peak         sums     // the highest sums since the peaks were reset
 	samples      samples
 	baseline     int64       // available bytes before the allocator was made
 	sim          *sim.Device // the device, if it is a simulated one
@@ -42,6 +43,9 @@ type model struct {
 	moveCount  int           // total number of moved blocks
 	firstError error         // the first error that a holder found
 }
+
+// Sums are of blocks: their number, their bytes, and the bytes requested for them.
+type sums struct{ blocks, bytes, requested int64 }
 
 // A block is a live block of the model.
 type block struct {
@@ -164,7 +168,7 @@ func (w *model) add(b *block) error {
 		return fmt.Errorf("Alloc gave %w", err)
 	}
 	w.numbers[b.number] = b
-	w.size += b.Size
+	w.count(b, 1)
 	return nil
 }
 
@@ -288,6 +292,16 @@ func (w *model) free(b *block) error {
 	return w.call(func() { w.a.Free(b.Block, used...) })
 }
 
+// count adds n times a block to the sums.
+func (w *model) count(b *block, n int64) {
+	w.sums.blocks += n
+	w.sums.bytes += n * b.Size
+	w.sums.requested += n * b.requested
+	w.peak.blocks = max(w.peak.blocks, w.sums.blocks)
+	w.peak.bytes = max(w.peak.bytes, w.sums.bytes)
+	w.peak.requested = max(w.peak.requested, w.sums.requested)
+}
+
 // unlist removes a block from the list.
 func (w *model) unlist(b *block) {
 	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
@@ -298,7 +312,7 @@ func (w *model) unlist(b *block) {
 func (w *model) remove(b *block) {
 	w.unlist(b)
 	delete(w.numbers, b.number)
-	w.size -= b.Size
+	w.count(b, -1)
 }
 
 // sync waits for all streams and compares the samples.

@@ -27,6 +27,7 @@ const (
 	miscounts          bug = "requested bytes of freed blocks are rounded"
 	offByOne           bug = "active blocks are one too many when any wait"
 	peakFalls          bug = "resetting peaks makes them zero"
+	stalePeak          bug = "the peak of requested bytes is the current value"
 	shortBlocks        bug = "blocks of odd hundreds of KiB are one byte short"
 	unaligned          bug = "large blocks begin 16 bytes late"
 	takesDoubleFree    bug = "a double free is taken"
@@ -131,6 +132,7 @@ func TestPlantedBugs(t *testing.T) {
 		{miscounts, "Random", "requested_bytes"},
 		{offByOne, "Random", "active"},
 		{peakFalls, "Statistics", "Peak:0"},
+		{stalePeak, "Random", "the peak of requested bytes live"},
 		{shortBlocks, "Random", "too small"},
 		{unaligned, "Sizes", "no multiple"},
 		{takesDoubleFree, "Misuse", "freed block did not panic"},

@@ -70,6 +70,9 @@ func (p *pool) count() {
 		move(&a.Array.LargePool, now[i][1])
 		move(&a.Array.All, now[i][0]+now[i][1])
 	}
+	if asked := &p.stats.RequestedBytes.All; p.bug == stalePeak {
+		asked.Peak = asked.Current
+	}
 }
 
 func move(s *mem.Stat, to int64) {

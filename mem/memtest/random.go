@@ -92,7 +92,7 @@ func (r *runner) step(w *model, o op) error {
 			if r.tolerate != nil && r.tolerate(err) || w.mayRunOut(o.size) && errors.Is(err, mem.ErrNoMemory) {
 				return nil
 			}
-			return fmt.Errorf("Alloc of %d bytes with %d live: %w", o.size, w.size, err)
+			return fmt.Errorf("Alloc of %d bytes with %d live: %w", o.size, w.sums.bytes, err)
 		}
 		return err
 	case opFree:
@@ -136,6 +136,7 @@ func (w *model) mayRunOut(size int64) bool {
 func (w *model) resetPeaks() {
 	if s, ok := mem.Find[mem.StatsReporter](w.a); ok {
 		s.ResetPeakStats()
+		w.peak = w.sums
 	}
 }
 

@@ -141,11 +141,22 @@ func (w *model) checkStats(s *mem.Stats) error {
 			return fmt.Errorf("stats: %s: %d in all, %d in the pools", a.Name, all.Current, sum)
 		}
 	}
-	if n := s.Allocation.All.Current; n != int64(len(w.live)) {
-		return fmt.Errorf("stats: %d live blocks, want %d", n, len(w.live))
-	}
-	if n := s.AllocatedBytes.All.Current; n != w.size {
-		return fmt.Errorf("stats: %d bytes live, want %d", n, w.size)
+	for _, of := range []struct {
+		name         string
+		got          mem.Stat
+		want, atPeak int64
+		pending      bool // it includes blocks that are freed and still in use
+	}{
+		{"live blocks", s.Allocation.All, w.sums.blocks, w.peak.blocks, false},
+		{"bytes live", s.AllocatedBytes.All, w.sums.bytes, w.peak.bytes, false},
+		{"requested bytes live", s.RequestedBytes.All, w.sums.requested, w.peak.requested, true},
+	} {
+		if of.got.Current < of.want || of.got.Current > of.want && !of.pending {
+			return fmt.Errorf("stats: %d %s, want %d", of.got.Current, of.name, of.want)
+		}
+		if of.got.Peak < of.atPeak && !(of.pending && w.cfg.LowRequestedPeak) {
+			return fmt.Errorf("stats: the peak of %s is %d: there were %d", of.name, of.got.Peak, of.atPeak)
+		}
 	}
 	if s.Active.All.Current < s.Allocation.All.Current || s.ReservedBytes.All.Current < s.ActiveBytes.All.Current {
 		return fmt.Errorf("stats: active %d, allocated %d blocks; reserved %d, active %d bytes", s.Active.All.Current,

@@ -209,7 +209,7 @@ func checkStatistics(t testing.TB, cfg Config) {
 		t.Errorf("emptying the cache changed reserved_bytes from %+v to %+v", reserved, now)
 	}
 	keep := w.mustAlloc(t, 0, 512)
-	r.ResetPeakStats()
+	w.resetPeaks()
 	r.ResetAccumulatedStats()
 	w.reset = true
 	now := stats()

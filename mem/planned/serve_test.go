@@ -239,18 +239,20 @@ func TestMismatch(t *testing.T) {
 		p.Ops[i].Stream = 1
 	}
 	p.Streams = 2
-	for what, c := range map[string]struct {
+	for _, c := range []struct {
+		what    string
 		device  planned.Device
 		streams []driver.Stream
 	}{
-		"name":         {planned.Device{Name: "another"}, nil},
-		"total memory": {planned.Device{TotalMemory: 1 << 20}, nil},
-		"alignment":    {planned.Device{Alignment: 1 << 20}, nil},
-		"streams":      {planned.Device{}, []driver.Stream{dev.DefaultStream()}},
+		{"name", planned.Device{Name: "another"}, nil},
+		{"total memory", planned.Device{TotalMemory: 1 << 20}, nil},
+		{"alignment", planned.Device{Alignment: 1 << 20}, nil},
+		{"alignment", planned.Device{Alignment: 384}, nil}, // less than the device's, which is no multiple of it
+		{"streams", planned.Device{}, []driver.Stream{dev.DefaultStream()}},
 	} {
 		_, err := planned.New(dev, plan(t, p, planned.Options{Device: c.device}), planned.Settings{Fallback: fallback, Streams: c.streams})
-		if wrong := (*planned.Mismatch)(nil); !errors.As(err, &wrong) || wrong.What != what {
-			t.Errorf("%s: %v", what, err)
+		if wrong := (*planned.Mismatch)(nil); !errors.As(err, &wrong) || wrong.What != c.what {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	info := dev.Info()

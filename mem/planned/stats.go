@@ -67,17 +67,19 @@ func (a *Allocator) count() []mem.BlockInfo {
 	for i := range a.streams {
 		l := &a.streams[i]
 		l.lock()
+		var live stats.Sums
 		for b := range l.liveBlocks() {
 			p := &l.slots[b.slot]
 			blocks = append(blocks, mem.BlockInfo{
 				Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked,
 				State: mem.ActiveAllocated,
 			})
-			now.Add(stats.Block(p.size(), b.asked))
+			live.Add(stats.Block(p.size(), b.asked))
 		}
+		now.Add(live)
 		served.Add(l.total)
 		peak.Add(l.peak)
-		l.peak = stats.Sums{}
+		l.peak = live // while the others' sums rise
 		a.stats.LargestAlloc = max(a.stats.LargestAlloc, l.largest)
 		l.largest = 0
 		l.unlock()
