@@ -21,8 +21,10 @@
 // reads of tensors end too, without it: check Err before using their results. A communicator that failed stays so:
 // Close it, and Join again.
 //
-// Connections are neither authenticated nor encrypted: any process that reaches rank 0's address and knows the run's ID
-// can be a rank. On one GPU, queue to several communicators in the same order on every rank, on one stream: NCCL's
+// Ranks of several machines share a secret (Config.Secret), by which they know each other, and may encrypt their
+// connections: see SECURITY.md for the promises. NCCL's own connections have neither.
+//
+// On one GPU, queue to several communicators in the same order on every rank, on one stream: NCCL's
 // kernels wait for those of other ranks, and otherwise may deadlock (NCCL's user guide, "Using multiple NCCL
 // communicators concurrently").
 package collective

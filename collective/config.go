@@ -11,6 +11,9 @@ import (
 // DefaultTimeout is the Timeout of a Config that sets none: PyTorch's for NCCL.
 const DefaultTimeout = 10 * time.Minute
 
+// maxID is the maximum length of Config.ID, in bytes.
+const maxID = 256
+
 // The backends of a Config.
 const (
 	NCCL = "nccl" // NVIDIA's library; every rank is on a CUDA device of its own
@@ -29,14 +32,34 @@ type Config struct {
 	Restart              int // how often the launcher has restarted the ranks; for information
 
 	// Address is the host:port at which rank 0 listens and the others connect; it is the same for all ranks. Rank 0
-	// listens on every interface, unless the host is localhost or a loopback address. It uses the first free one of
-	// Ports consecutive ports from Address's on, and the others try them all; 0 is 1. A single rank needs no address.
-	// Connections are neither encrypted nor authenticated: use a trusted network.
+	// uses the first free one of Ports consecutive ports from Address's on, and the others try them all; 0 is 1. A
+	// single rank needs no address.
 	Address string
 	Ports   int
 
-	// ID names the run, in at most 256 bytes. Rank 0 refuses ranks of other runs.
+	// Listen is the address, or the name of it, at which this rank listens. The default is Address's host for rank 0,
+	// and the address that connects to rank 0 for the others. Set it where this machine does not have that address,
+	// as behind a proxy, or knows it by another name. "0.0.0.0" and "::" are all interfaces.
+	Listen string
+
+	// ID names the run, in at most 256 bytes. Ranks of other runs are refused.
 	ID string
+
+	// Secret, or the contents of SecretFile without white space at the ends, is known to all ranks and to no other
+	// program: 16 bytes at least, better 32 random ones. Each connection proves at both ends that it knows the secret
+	// and the ID, before anything else is sent. Without a secret the ID alone is proved, which others may guess, so
+	// that Join then accepts loopback addresses only, unless TrustedNetwork is set. The Config of a Communicator has no
+	// Secret.
+	Secret     Secret
+	SecretFile string
+
+	// Encrypt encrypts the connections, with TLS 1.3 and keys of this run; a secret is needed. All ranks must agree.
+	// Without it, whoever can change packets on their way can read and change what ranks send. NCCL makes connections
+	// of its own, which it neither authenticates nor encrypts.
+	Encrypt bool
+
+	// TrustedNetwork says that no other program reaches the ranks' ports, or that all of them are trusted.
+	TrustedNetwork bool
 
 	// Timeout is the maximum time that Join waits for the other ranks, that a rank may be silent before it is lost, and
 	// that Close waits for the others. A rank sends many signs of life in that time, whatever its program does. A rank
@@ -69,8 +92,8 @@ func (c Config) check() error {
 		return wrong("rank %d of %d: want 0 to %d", c.Rank, c.Size, c.Size-1)
 	case c.Timeout < 0:
 		return wrong("a timeout of %v", c.Timeout)
-	case len(c.ID) > rendezvous.MaxID:
-		return wrong("an ID of %d bytes: want at most %d", len(c.ID), rendezvous.MaxID)
+	case len(c.ID) > maxID:
+		return wrong("an ID of %d bytes: want at most %d", len(c.ID), maxID)
 	case c.Backend != "" && c.Backend != NCCL && c.Backend != Host:
 		return wrong("backend %q: want %q, %q or none", c.Backend, NCCL, Host)
 	}

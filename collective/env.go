@@ -27,6 +27,9 @@ const (
 	maxPort = 65535
 )
 
+// loopback is the address of rank 0 if all ranks are on one machine.
+const loopback = "127.0.0.1"
+
 // FromEnv makes a Config from the environment variables of a launcher. It reads them with lookup, such as os.LookupEnv.
 // It returns false if no launcher's variables are set. If only some are set, the error names the missing ones.
 //
@@ -42,16 +45,27 @@ const (
 //
 // # Where the ranks meet
 //
-// With every launcher, the ranks meet at MASTER_ADDR and MASTER_PORT if both are set. There is one exception: if
-// torchrun's agent uses MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE is True), the ranks use the first free port of
-// the 8 ports from MASTER_PORT+100 on (or MASTER_PORT-100, if the sum is above 65535). The Config's ID consists of the
-// run's ID and the port, so that two runs never mix. It does not include TORCHELASTIC_RESTART_COUNT, because torchrun's
-// agents on several machines may count differently.
+// With every launcher, the ranks meet at MASTER_ADDR and MASTER_PORT if both are set. There are two exceptions. If all
+// ranks are on one machine (LOCAL_WORLD_SIZE is WORLD_SIZE), the loopback address replaces MASTER_ADDR. If torchrun's
+// agent uses MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE is True), the ranks use the first free port of the 8 ports
+// from MASTER_PORT+100 on (or MASTER_PORT-100, if the sum is above 65535). The Config's ID consists of the run's ID and
+// the port, so that two runs never mix. It does not include TORCHELASTIC_RESTART_COUNT, because torchrun's agents on
+// several machines may count differently.
 //
 // If they are not set, Slurm's ranks meet on the first machine of the step or job. MPI's ranks also do so if Slurm
 // allocated their machines; otherwise they meet on the loopback address if all are on one machine, and else FromEnv
 // returns an error that says to set the two variables. The port is then one of 8 consecutive ports between 20000 and
 // 27999, selected by the name of the job.
+//
+// # Trust
+//
+// These variables are Ashlar's own, and the same for every rank:
+//
+//	ASHLAR_SECRET           the Config's Secret
+//	ASHLAR_SECRET_FILE      the path of a file with the secret; Join reads it
+//	ASHLAR_ENCRYPT          1: encrypt connections
+//	ASHLAR_TRUSTED_NETWORK  1: other machines may connect without a secret
+//	ASHLAR_LISTEN           the Config's Listen
 func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	e := &environment{lookup: lookup}
 	switch {
@@ -95,6 +109,7 @@ func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	default:
 		return Config{}, false, nil
 	}
+	e.trust()
 	if err := e.failure(); err != nil {
 		return Config{}, false, err
 	}
@@ -175,8 +190,28 @@ func (e *environment) master() bool {
 			port -= agentOffset
 		}
 	}
+	if e.c.LocalSize == e.c.Size && !rendezvous.IsLoopback(addr) {
+		addr = loopback
+	}
 	e.c.Address = net.JoinHostPort(addr, strconv.Itoa(port))
 	return true
+}
+
+// trust reads the variables of Ashlar's own.
+func (e *environment) trust() {
+	e.c.Secret, e.c.SecretFile = Secret(e.text("ASHLAR_SECRET")), e.text("ASHLAR_SECRET_FILE")
+	e.c.Listen = e.text("ASHLAR_LISTEN")
+	for name, to := range map[string]*bool{
+		"ASHLAR_ENCRYPT": &e.c.Encrypt, "ASHLAR_TRUSTED_NETWORK": &e.c.TrustedNetwork,
+	} {
+		switch v := e.text(name); v {
+		case "", "0":
+		case "1":
+			*to = true
+		default:
+			e.wrong = append(e.wrong, fmt.Sprintf("%s is %q: want 1 or 0", name, v))
+		}
+	}
 }
 
 // meet determines rank 0's address if the launcher does not set it. job is the launcher's name for the run, or empty.
@@ -193,7 +228,7 @@ func (e *environment) meet(job string) {
 		host = firstHost(e.text("SLURM_JOB_NODELIST"))
 	}
 	if host == "" || e.c.LocalSize == e.c.Size {
-		host = "127.0.0.1"
+		host = loopback
 		if e.c.LocalSize != e.c.Size && e.c.Size > 1 {
 			e.missing = append(e.missing, "MASTER_ADDR, MASTER_PORT (a free port of rank 0's machine)")
 		}
@@ -206,7 +241,7 @@ func (e *environment) meet(job string) {
 }
 
 // shorten cuts an ID to the maximum length of Config.ID.
-func shorten(id string) string { return id[:min(len(id), rendezvous.MaxID)] }
+func shorten(id string) string { return id[:min(len(id), maxID)] }
 
 // firstHost returns the first name of a host list in Slurm's notation: node003 for "node[003-010,012],gpu7".
 func firstHost(list string) string {

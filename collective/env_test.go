@@ -39,6 +39,21 @@ func TestFromEnv(t *testing.T) {
 				"TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=False",
 			Config{Size: 2, LocalSize: 2, Address: "localhost:40123", Ports: 1, ID: "40123@none"},
 		},
+		"torchrun on one machine": {
+			"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=40123",
+			Config{Size: 2, LocalSize: 2, Address: "127.0.0.1:40123", Ports: 1, ID: "40123@"},
+		},
+		"with a secret": {
+			"RANK=0 WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=40123 ASHLAR_SECRET=0123456789abcdef ASHLAR_ENCRYPT=1 ASHLAR_LISTEN=10.1.0.1",
+			Config{
+				Size: 2, Address: "node0:40123", Ports: 1, ID: "40123@", Secret: "0123456789abcdef", Encrypt: true,
+				Listen: "10.1.0.1",
+			},
+		},
+		"with a file": {
+			"RANK=0 WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=40123 ASHLAR_SECRET_FILE=/run/secret ASHLAR_ENCRYPT=0 ASHLAR_TRUSTED_NETWORK=1",
+			Config{Size: 2, Address: "node0:40123", Ports: 1, ID: "40123@", SecretFile: "/run/secret", TrustedNetwork: true},
+		},
 		"by hand": {
 			"RANK=1 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=29500",
 			Config{Rank: 1, Size: 2, Address: "[::1]:29500", Ports: 1, ID: "29500@"},
@@ -100,10 +115,11 @@ func TestFromHalfAnEnvironment(t *testing.T) {
 		"OMPI_COMM_WORLD_SIZE=2":         "launched by Open MPI: missing OMPI_COMM_WORLD_RANK, MASTER_ADDR, MASTER_PORT (a free port of rank 0's machine)",
 		"PMI_RANK=0":                     "launched by MPICH: missing PMI_SIZE",
 		"SLURM_PROCID=0 SLURM_STEP_ID=0": "launched by Slurm: missing SLURM_NTASKS",
-		"RANK=x WORLD_SIZE=-2 MASTER_ADDR=a MASTER_PORT=1":    `launched by torchrun: RANK is "x": want a number from 0; WORLD_SIZE is "-2": want a number from 0`,
-		"RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1":     "rank 2 of 2: want 0 to 1 (from what torchrun set)",
-		"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=99999": "MASTER_PORT is 99999: want a port from 1 to 65535",
-		"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2":             "launched by MPICH: missing MASTER_ADDR, MASTER_PORT",
+		"RANK=x WORLD_SIZE=-2 MASTER_ADDR=a MASTER_PORT=1":                   `launched by torchrun: RANK is "x": want a number from 0; WORLD_SIZE is "-2": want a number from 0`,
+		"RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1":                    "rank 2 of 2: want 0 to 1 (from what torchrun set)",
+		"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=99999":                "MASTER_PORT is 99999: want a port from 1 to 65535",
+		"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 ASHLAR_ENCRYPT=yes": `ASHLAR_ENCRYPT is "yes": want 1 or 0`,
+		"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2":                            "launched by MPICH: missing MASTER_ADDR, MASTER_PORT",
 	} {
 		_, ok, err := FromEnv(environmentOf(env))
 		if ok || !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {

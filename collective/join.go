@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 	"github.com/ashlar-go/ashlar/collective/internal/nccl"
 	"github.com/ashlar-go/ashlar/collective/internal/rendezvous"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -20,16 +21,21 @@ import (
 // If joining fails, every rank that joined gets a *JoinError. This happens when ctx ends or cfg.Timeout passes on one
 // of them; the error then has the numbers of the missing ranks. It happens at once if devices or settings do not match.
 // A rank whose number is taken, or whose Size differs, is refused alone, and the others wait for the right one. Other
-// connections to the port (ranks of another run, port scans) are refused, and delay no rank.
+// connections to the port (ranks of another run or with another secret, port scans) are closed, and delay no rank.
 func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, error) {
 	if err := errors.Join(cfg.check(), cfg.checkAddress()); err != nil {
 		return nil, err
 	}
+	key, err := cfg.key()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Secret = "" // the communicator keeps the key only
 	cfg.Timeout = cfg.timeout()
 	late := fmt.Errorf("the %d ranks were not together within %v", cfg.Size, cfg.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, late)
 	defer cancel()
-	m, err := meet(ctx, p, cfg)
+	m, err := meet(ctx, p, cfg, key)
 	if err != nil {
 		return nil, publicError(err)
 	}
@@ -56,7 +62,7 @@ func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, erro
 }
 
 // meet connects to the other ranks.
-func meet(ctx context.Context, p *tensor.Place, cfg Config) (*rendezvous.Member, error) {
+func meet(ctx context.Context, p *tensor.Place, cfg Config, key *auth.Key) (*rendezvous.Member, error) {
 	info := p.Device().Info()
 	me := rendezvous.Peer{Driver: info.Driver, Device: info.Name, UUID: info.UUID, Backend: cfg.Backend}
 	var err error
@@ -79,8 +85,8 @@ func meet(ctx context.Context, p *tensor.Place, cfg Config) (*rendezvous.Member,
 	host, port, _ := net.SplitHostPort(cfg.Address) // checked before
 	first, _ := strconv.Atoi(port)
 	return rendezvous.Meet(ctx, rendezvous.Options{
-		Rank: cfg.Rank, Size: cfg.Size, Host: host, Port: first, Ports: max(cfg.Ports, 1), ID: cfg.ID,
-		Limit: cfg.Timeout, Me: me,
+		Rank: cfg.Rank, Size: cfg.Size, Host: host, Port: first, Ports: max(cfg.Ports, 1), Listen: cfg.Listen,
+		Key: key, Limit: cfg.Timeout, Me: me,
 		Decide: func(peers []rendezvous.Peer) ([]byte, error) { return decide(cfg, peers) },
 	})
 }

@@ -34,7 +34,8 @@ var exceptions = []exception{
 	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "the time limit for missing and silent ranks"},
 	{"determinism", "collective/internal/rendezvous", "time.AfterFunc", "the same time limit"},
 	{"determinism", "collective/internal/rendezvous", "time.NewTicker", "heartbeats between ranks"},
-	{"determinism", "collective/internal/rendezvous", "crypto/rand.Read", "keys of members must be hard to guess"},
+	{"determinism", "collective/internal/auth", "crypto/rand.Read", "nonces must never repeat"},
+	{"determinism", "collective/internal/rendezvous", "crypto/rand.Read", "keys of links must be hard to guess"},
 }
 
 // allowed reports whether an exception covers a violation in pkg, and marks the exception as needed.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 )
 
 // join is Meet for ranks other than 0: it dials rank 0's ports until rank 0 accepts.
@@ -15,14 +17,19 @@ func join(ctx context.Context, o Options) (*Member, error) {
 	var last error
 	for {
 		for i := range o.Ports {
-			c, limit, err := dial(ctx, o, i)
+			a, err := dial(ctx, o, i)
 			if err == nil {
-				return awaitStart(ctx, o, c, limit)
+				m, err := awaitStart(ctx, o, a)
+				if err != nil {
+					a.listen.Close()
+				}
+				return m, err
 			}
-			if no := (*refusal)(nil); errors.As(err, &no) && !no.other {
-				return nil, failed(fmt.Errorf("rank 0 turned rank %d away: %s", o.Rank, no.text))
+			if no := (*refusal)(nil); errors.As(err, &no) {
+				return nil, failed(fmt.Errorf("rank %d: %s", o.Rank, no.text))
 			}
-			if last == nil || ctx.Err() == nil {
+			// The error of a listener of another run says more than that of a port without one, or of the end of ctx.
+			if last == nil || errors.Is(err, auth.ErrProof) || ctx.Err() == nil && !errors.Is(last, auth.ErrProof) {
 				last = err
 			}
 		}
@@ -39,45 +46,75 @@ func join(ctx context.Context, o Options) (*Member, error) {
 	}
 }
 
-// dial connects to one of the ports and sends a hello. If it is accepted, it returns the connection and rank 0's limit.
-func dial(ctx context.Context, o Options, i int) (net.Conn, time.Duration, error) {
+// dial connects to one of the ports and sends a hello. If it is accepted, it returns the connection, rank 0's limit and
+// the listener for links.
+func dial(ctx context.Context, o Options, i int) (*accepted, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", o.address(i))
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", o.address(i))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	inTime := guard(ctx, raw, handshakeTimeout)
+	a, err := o.hello(raw)
+	switch open := inTime(); {
+	case err == nil && open:
+		return a, nil
+	case err == nil:
+		a.listen.Close()
+		err = context.Cause(ctx)
+	case errors.As(err, new(*refusal)):
+	case !open:
+		err = fmt.Errorf("the listener at %s does not answer", o.address(i))
+	default:
+		err = fmt.Errorf("the listener at %s is not rank 0: %w", o.address(i), err)
+	}
+	raw.Close()
+	return nil, err
+}
+
+// An accepted is the connection of a rank that rank 0 has accepted.
+type accepted struct {
+	conn   net.Conn
+	limit  time.Duration // rank 0's
+	listen net.Listener  // for links
+}
+
+// hello proves this rank on a new connection, sends its hello and waits for the answer.
+func (o Options) hello(raw net.Conn) (*accepted, error) {
+	c, err := o.Key.Dial(raw, meetingPurpose)
+	if err != nil {
+		return nil, err
+	}
+	listen, err := o.listenForLinks(c.LocalAddr(), c.RemoteAddr())
+	if err != nil {
+		return nil, &refusal{fmt.Sprintf("it cannot listen for links: %v", err)}
+	}
+	o.Me.Port = listen.Addr().(*net.TCPAddr).Port
 	var m message
-	_, err = c.Write(message{Kind: hello, ID: o.ID, Rank: o.Rank, Size: o.Size, Peer: &o.Me}.encode())
+	_, err = c.Write(message{Kind: hello, Rank: o.Rank, Size: o.Size, Peer: &o.Me}.encode())
 	if err == nil {
 		m, err = read(c, maxBody)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
-		err = fmt.Errorf("the listener at %s does not answer", o.address(i))
 	case err != nil:
-		err = fmt.Errorf("the listener at %s is not rank 0: %w", o.address(i), err)
 	case m.Kind == refuse:
-		err = &refusal{m.Text, m.Other}
+		err = &refusal{"rank 0 turned it away: " + m.Text}
 	case m.Kind != accept || m.Limit <= 0:
-		err = fmt.Errorf("the listener at %s is not rank 0: it sent a message %v", o.address(i), m.Kind)
-	case !stop():
-		err = context.Cause(ctx)
+		err = fmt.Errorf("it sent a message %v", m.Kind)
 	default:
-		return c, m.Limit, nil
+		return &accepted{c, m.Limit, listen}, nil
 	}
-	stop()
-	c.Close()
-	return nil, 0, err
+	listen.Close()
+	return nil, err
 }
 
 // awaitStart waits, after rank 0 accepted this one, until all ranks have joined.
-func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Member, error) {
-	k := newConn(c, limit)
+func awaitStart(ctx context.Context, o Options, a *accepted) (*Member, error) {
+	k := newConn(a.conn, a.limit)
 	m := newMember(o.Rank, o.Size)
-	m.Limit, m.conns, m.up, m.gone = limit, []*conn{k}, k.send, func() {}
-	m.center = c.RemoteAddr().(*net.TCPAddr).IP
+	m.Limit, m.conns, m.up, m.gone = a.limit, []*conn{k}, k.send, func() {}
+	m.listen, m.center = a.listen, a.conn.RemoteAddr().(*net.TCPAddr).IP
 	begun := make(chan struct{})
 	refused := func(e *MeetError) {
 		e.Address = o.address(0)
@@ -93,7 +130,7 @@ func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration)
 		case msg.Kind == lost:
 			refused(&MeetError{Err: fmt.Errorf("rank %d was lost: %s", msg.Rank, msg.Text)})
 		case msg.Kind == start:
-			if len(msg.Peers) != o.Size || len(msg.Token) != 16 {
+			if len(msg.Peers) != o.Size || len(msg.Links) != linksName {
 				refused(&MeetError{Err: fmt.Errorf("rank 0 tells of %d ranks, and there are %d", len(msg.Peers),
 					o.Size)})
 				return
@@ -101,7 +138,7 @@ func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration)
 			for i := range msg.Peers {
 				msg.Peers[i].Rank = i
 			}
-			m.Peers, m.Shared, m.token = msg.Peers, msg.Shared, msg.Token
+			m.Peers, m.Shared, m.key = msg.Peers, msg.Shared, o.Key.Child(msg.Links)
 			started = true
 			close(begun)
 		}
@@ -120,7 +157,7 @@ func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration)
 	case <-ctx.Done(): // rank 0 knows which ranks are missing
 		cause := context.Cause(ctx)
 		k.send(message{Kind: cancelled, Text: cause.Error()})
-		answer := time.NewTimer(min(handshakeTimeout, limit))
+		answer := time.NewTimer(min(handshakeTimeout, a.limit))
 		defer answer.Stop()
 		select {
 		case <-begun:

@@ -1,14 +1,11 @@
 package rendezvous
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // Links connects this rank to every other, and returns the connections by rank, nil for its own. All ranks call it,
@@ -27,7 +24,11 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 		full: make(chan struct{}),
 	}
 	var tasks sync.WaitGroup
-	tasks.Go(func() { l.accept(&tasks) })
+	d := &door{
+		listen: m.listen, key: m.key, purpose: linkPurpose(m.Rank), ranks: m.Size, time: handshakeTimeout,
+		admit: l.receiveLink, reject: func(net.Addr, error) {},
+	}
+	d.tasks.Go(func() { d.open(ctx) })
 	for to := range m.Rank {
 		tasks.Go(func() {
 			if err := l.dial(to); err != nil { // it may have died: the hub decides
@@ -43,6 +44,7 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	cancel(nil) // refuses connections that are still in the handshake
 	m.listen.Close()
 	tasks.Wait()
+	d.wait()
 	if err != nil {
 		for _, c := range l.conns {
 			if c != nil {
@@ -80,41 +82,19 @@ func (l *linking) add(rank int, c net.Conn) bool {
 	return true
 }
 
-func (l *linking) accept(tasks *sync.WaitGroup) {
-	room := make(chan struct{}, strangers+l.m.Size)
-	for {
-		c, err := l.m.listen.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			l.cancel(fmt.Errorf("rank %d on %s cannot be reached: %w", l.m.Rank, l.m.Peers[l.m.Rank].Host, err))
-			return
-		}
-		select {
-		case room <- struct{}{}:
-			tasks.Go(func() {
-				l.handshake(c)
-				<-room
-			})
-		default:
-			c.Close()
-		}
-	}
-}
+// linkPurpose is the purpose of the links that a rank accepts.
+func linkPurpose(rank int) string { return fmt.Sprint("link to rank ", rank) }
 
-// handshake accepts a link from a rank with a higher number, and closes other connections.
-func (l *linking) handshake(c net.Conn) {
-	guard := l.guard(c)
+// receiveLink accepts a link from a rank with a higher number, and closes other connections.
+func (l *linking) receiveLink(c net.Conn, inTime func() bool) {
 	msg, err := read(c, maxHello)
-	if err == nil && msg.Kind == link && bytes.Equal(msg.Token, l.m.token) && msg.Rank > l.m.Rank &&
-		msg.Rank < l.m.Size {
+	if err == nil && msg.Kind == link && msg.Rank > l.m.Rank && msg.Rank < l.m.Size {
 		_, err = c.Write(message{Kind: accept}.encode())
-		if err == nil && guard() && l.add(msg.Rank, c) {
+		if err == nil && inTime() && l.add(msg.Rank, c) {
 			return
 		}
 	}
-	guard()
+	inTime()
 	c.Close()
 }
 
@@ -126,33 +106,34 @@ func (l *linking) dial(to int) error {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, handshakeTimeout)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(l.m.Peers[to].Port)))
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(l.m.Peers[to].Port)))
 	if err != nil {
 		return err
 	}
-	guard := l.guard(c)
-	_, err = c.Write(message{Kind: link, Rank: l.m.Rank, Token: l.m.token}.encode())
-	var msg message
-	if err == nil {
-		msg, err = read(c, maxHello)
-	}
-	if err == nil && msg.Kind != accept {
-		err = &protocolError{fmt.Sprintf("a message %v in place of accept", msg.Kind)}
-	}
-	if guard() && err == nil && l.add(to, c) {
+	inTime := guard(l.ctx, raw, handshakeTimeout)
+	c, err := l.introduce(raw, to)
+	if inTime() && err == nil && l.add(to, c) {
 		return nil
 	}
-	c.Close()
+	raw.Close()
 	if err == nil {
 		err = context.Cause(l.ctx)
 	}
 	return err
 }
 
-// guard closes c after the time limit of the handshake, or when the linking ends. Calling the returned function before
-// prevents that; it reports whether c is still open.
-func (l *linking) guard(c net.Conn) func() bool {
-	watch := time.AfterFunc(handshakeTimeout, func() { c.Close() })
-	stop := context.AfterFunc(l.ctx, func() { c.Close() })
-	return func() bool { return watch.Stop() && stop() }
+// introduce proves this rank on a new connection, sends its number and waits until the other rank accepts the link.
+func (l *linking) introduce(raw net.Conn, to int) (net.Conn, error) {
+	c, err := l.m.key.Dial(raw, linkPurpose(to))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write((message{Kind: link, Rank: l.m.Rank}).encode()); err != nil {
+		return nil, err
+	}
+	msg, err := read(c, maxHello)
+	if err == nil && msg.Kind != accept {
+		err = &protocolError{fmt.Sprintf("a message %v in place of accept", msg.Kind)}
+	}
+	return c, err
 }

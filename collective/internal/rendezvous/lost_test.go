@@ -1,12 +1,17 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 )
 
 // losing waits until a member learns of a loss, and checks which rank and why.
@@ -85,11 +90,14 @@ func TestRankZeroDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := hearing(t, c); m.Kind != hello || m.Rank != 1 || m.ID != o.ID {
+	if c, err = o.Key.Accept(c, meetingPurpose); err != nil {
+		t.Fatal(err)
+	}
+	if m := hearing(t, c); m.Kind != hello || m.Rank != 1 {
 		t.Errorf("it said %+v", m)
 	}
 	c.Write(message{Kind: accept, Limit: bound}.encode())
-	c.Write(message{Kind: start, Token: make([]byte, 16), Peers: []Peer{{Host: "there"}, {}}}.encode())
+	c.Write(message{Kind: start, Links: make([]byte, 16), Peers: []Peer{{Host: "there"}, {}}}.encode())
 	m, err := come()
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +111,10 @@ func TestRankZeroDies(t *testing.T) {
 func TestBadStart(t *testing.T) {
 	o := point(t, 2)
 	for want, answers := range map[string][]message{
-		"rank 0 tells of 1 ranks":                 {{Kind: accept, Limit: bound}, {Kind: start, Peers: []Peer{{}}, Token: make([]byte, 16)}},
-		"rank 1 was lost: dead":                   {{Kind: accept, Limit: bound}, {Kind: lost, Rank: 1, Text: "dead"}},
-		"the connection to rank 0 ended":          {{Kind: accept, Limit: bound}},
-		"rank 0 turned rank 1 away: go elsewhere": {{Kind: refuse, Text: "go elsewhere"}},
+		"rank 0 tells of 1 ranks":                     {{Kind: accept, Limit: bound}, {Kind: start, Peers: []Peer{{}}, Links: make([]byte, 16)}},
+		"rank 1 was lost: dead":                       {{Kind: accept, Limit: bound}, {Kind: lost, Rank: 1, Text: "dead"}},
+		"the connection to rank 0 ended":              {{Kind: accept, Limit: bound}},
+		"rank 1: rank 0 turned it away: go elsewhere": {{Kind: refuse, Text: "go elsewhere"}},
 	} {
 		listen, err := net.Listen("tcp", o.address(0))
 		if err != nil {
@@ -117,11 +125,15 @@ func TestBadStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		raw := c
+		if c, err = o.Key.Accept(c, meetingPurpose); err != nil {
+			t.Fatal(err)
+		}
 		hearing(t, c)
 		for _, m := range answers {
 			c.Write(m.encode())
 		}
-		c.(*net.TCPConn).CloseWrite()
+		raw.(*net.TCPConn).CloseWrite()
 		if _, err := come(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -164,22 +176,62 @@ func TestCloseEarly(t *testing.T) {
 	}
 }
 
+// A link is accepted from a rank with a higher number, once.
+func TestReceiveLink(t *testing.T) {
+	m := newMember(1, 4)
+	l := &linking{m: m, ctx: t.Context(), conns: make([]net.Conn, 4), missing: 3, full: make(chan struct{})}
+	for _, test := range []struct {
+		m    message
+		want bool
+	}{
+		{message{Kind: hello, Rank: 2}, false},
+		{message{Kind: link, Rank: 0}, false},
+		{message{Kind: link, Rank: 1}, false},
+		{message{Kind: link, Rank: 4}, false},
+		{message{Kind: link, Rank: -1}, false},
+		{message{Kind: link, Rank: 2}, true},
+		{message{Kind: link, Rank: 2}, false},
+	} {
+		had := l.missing
+		l.receiveLink(&told{hello: bytes.NewReader(test.m.encode()), wrote: func([]byte) {}}, func() bool { return true })
+		if got := l.missing < had; got != test.want {
+			t.Errorf("%+v: accepted %v", test.m, got)
+		}
+	}
+}
+
 // A link must come from a rank, and prove it.
 func TestLinkStrangers(t *testing.T) {
 	members, _ := meet(t, point(t, 2))
 	bad := members[0].listen.Addr().String()
-	for _, m := range []message{
-		{Kind: link, Rank: 1, Token: make([]byte, 16)},
-		{Kind: link, Rank: 0, Token: members[0].token},
-		{Kind: link, Rank: 2, Token: members[0].token},
-		{Kind: hello, Rank: 1, Token: members[0].token},
+	var refused sync.WaitGroup
+	own := members[0].key
+	for name, test := range map[string]struct {
+		key     *auth.Key
+		purpose string
+		m       message
+	}{
+		"another meeting's key": {own.Child(nil), linkPurpose(0), message{Kind: link, Rank: 1}},
+		"another rank's link":   {own, linkPurpose(1), message{Kind: link, Rank: 1}},
+		"of rank 0":             {own, linkPurpose(0), message{Kind: link, Rank: 0}},
+		"of no rank":            {own, linkPurpose(0), message{Kind: link, Rank: 2}},
+		"a hello":               {own, linkPurpose(0), message{Kind: hello, Rank: 1}},
 	} {
 		c, err := net.Dial("tcp", bad)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.Write(m.encode())
+		refused.Go(func() {
+			proved, err := test.key.Dial(c, test.purpose)
+			if err != nil {
+				return
+			}
+			proved.Write(test.m.encode())
+			if rest, _ := io.ReadAll(proved); len(rest) > 0 {
+				t.Errorf("%s: answered %q", name, rest)
+			}
+		})
 	}
 	ctx := within(t)
 	done := make(chan error, 2)
@@ -195,6 +247,7 @@ func TestLinkStrangers(t *testing.T) {
 	if err := errors.Join(<-done, <-done); err != nil {
 		t.Error(err)
 	}
+	refused.Wait()
 }
 
 func TestLinkUnreachable(t *testing.T) {

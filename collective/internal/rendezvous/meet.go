@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,59 +16,74 @@ import (
 func Meet(ctx context.Context, o Options) (*Member, error) {
 	o.Me.Rank = o.Rank
 	o.Me = o.Me.clip()
-	listen, err := net.Listen("tcp", bindTo(o.Host, 0))
-	if err != nil {
-		return nil, &MeetError{Address: o.address(0), Err: fmt.Errorf("listening for the other ranks: %w", err)}
-	}
-	o.Me.Port = listen.Addr().(*net.TCPAddr).Port
-	var m *Member
 	if o.Rank == 0 {
-		m, err = host(ctx, o)
-	} else {
-		m, err = join(ctx, o)
+		return host(ctx, o)
 	}
-	if err != nil {
-		listen.Close()
-		return nil, err
-	}
-	m.listen = listen
-	return m, nil
+	return join(ctx, o)
 }
 
 func (o Options) address(i int) string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port+i)) }
 
-// bindTo returns the address on which to listen so that others reach this machine as host. This is every interface,
-// because this machine may resolve the name differently. If host is local, all ranks are on one machine, and bindTo
-// returns that address.
-func bindTo(host string, port int) string {
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		host = ""
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
-}
-
-// host implements Meet for rank 0.
-func host(ctx context.Context, o Options) (*Member, error) {
-	var listen net.Listener
-	var err error
+// listenForRanks returns rank 0's listener, at the first free port. It listens at one address only: that of Listen or
+// Host, which this machine may know by another name than the others do.
+func (o Options) listenForRanks() (listen net.Listener, err error) {
 	for i := range o.Ports {
-		listen, err = net.Listen("tcp", bindTo(o.Host, o.Port+i))
+		listen, err = net.Listen("tcp", net.JoinHostPort(cmp.Or(o.Listen, o.Host), strconv.Itoa(o.Port+i)))
 		if err == nil || !inUse(err) {
 			break
 		}
 	}
-	if err != nil {
-		return nil, &MeetError{Address: o.address(0), Err: fmt.Errorf("rank 0 cannot listen: %w", err)}
+	if err == nil {
+		return listen, nil
 	}
+	if !inUse(err) {
+		err = fmt.Errorf("%w; set Listen to an address of this machine", err)
+	}
+	return nil, &MeetError{Address: o.address(0), Err: fmt.Errorf("rank 0 cannot listen: %w", err)}
+}
+
+// listenForLinks returns a listener at the address at which the other ranks reach this one: that by which it reaches
+// rank 0, if c connects them. On rank 0's machine this is rank 0's.
+func (o Options) listenForLinks(own, rank0 net.Addr) (net.Listener, error) {
+	if o.Listen != "" {
+		return net.Listen("tcp", net.JoinHostPort(o.Listen, "0"))
+	}
+	at := *own.(*net.TCPAddr)
+	if at.IP.IsLoopback() {
+		at = *rank0.(*net.TCPAddr)
+	}
+	at.Port = 0
+	return net.ListenTCP("tcp", &at)
+}
+
+// host implements Meet for rank 0.
+func host(ctx context.Context, o Options) (*Member, error) {
+	listen, err := o.listenForRanks()
+	if err != nil {
+		return nil, err
+	}
+	links, err := o.listenForLinks(listen.Addr(), listen.Addr())
+	if err != nil {
+		listen.Close()
+		return nil, &MeetError{Address: o.address(0), Err: fmt.Errorf("listening for links: %w", err)}
+	}
+	o.Me.Port = links.Addr().(*net.TCPAddr).Port
 	g := &meeting{
 		o: o, me: newMember(0, o.Size),
 		conns: make([]*conn, o.Size), peers: make([]Peer, o.Size),
 		full: make(chan struct{}), enough: make(chan error, 1),
 	}
 	g.peers[0] = o.Me
-	var end context.CancelFunc
-	g.open, end = context.WithCancel(ctx)
-	g.tasks.Go(func() { g.accept(listen) })
+	g.me.listen = links
+	if at := listen.Addr().(*net.TCPAddr).IP; at.IsLoopback() && !IsLoopback(o.Host) {
+		g.note(fmt.Sprintf("ranks of other machines: this one knows %s as %v, so set Listen on rank 0", o.Host, at))
+	}
+	open, end := context.WithCancel(ctx)
+	d := &door{
+		listen: listen, key: o.Key, purpose: meetingPurpose, ranks: o.Size,
+		time: min(handshakeTimeout, o.Limit), admit: g.receiveHello, reject: g.noteStranger,
+	}
+	d.tasks.Go(func() { d.open(open) })
 	select {
 	case <-g.full:
 	case err = <-g.enough:
@@ -82,8 +98,9 @@ func host(ctx context.Context, o Options) (*Member, error) {
 		err = g.fail(err)
 	}
 	end()
-	g.tasks.Wait()
+	d.wait()
 	if err != nil {
+		links.Close()
 		for _, c := range g.conns {
 			if c != nil {
 				c.wait()
@@ -92,6 +109,15 @@ func host(ctx context.Context, o Options) (*Member, error) {
 		return nil, err
 	}
 	return g.me, nil
+}
+
+// meetingPurpose is the purpose of the connections to rank 0.
+const meetingPurpose = "meeting"
+
+// IsLoopback reports whether only its own machine reaches a host, whatever the machine.
+func IsLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // inUse reports whether a port is in use, and not unavailable for another reason.

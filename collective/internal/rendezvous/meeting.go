@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,105 +14,79 @@ type meeting struct {
 	o  Options
 	me *Member
 
-	mu      sync.Mutex
-	conns   []*conn // by rank; nil until it joins
-	peers   []Peer
-	refused []string
-	hub     *hub          // set when all have joined
-	over    bool          // the meeting failed
-	full    chan struct{} // closed when all have joined
-	enough  chan error    // holds the error of a rank that stopped waiting
-
-	open  context.Context // ends with the meeting and closes unidentified connections
-	tasks sync.WaitGroup  // of unidentified connections
+	mu        sync.Mutex
+	conns     []*conn // by rank; nil until it joins
+	peers     []Peer
+	refused   []string
+	strangers int           // that were refused
+	hub       *hub          // set when all have joined
+	over      bool          // the meeting failed
+	full      chan struct{} // closed when all have joined
+	enough    chan error    // holds the error of a rank that stopped waiting
 }
 
-// accept accepts connections until the listener is closed. Each has a goroutine; the number of unidentified ones is
-// limited.
-func (g *meeting) accept(listen net.Listener) {
-	room := make(chan struct{}, strangers+g.o.Size)
-	for {
-		c, err := listen.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // for example, too many open files
-			rest := time.NewTimer(10 * time.Millisecond)
-			select {
-			case <-rest.C:
-			case <-g.open.Done():
-				rest.Stop()
-			}
-			continue
-		}
-		select {
-		case room <- struct{}{}:
-			g.tasks.Go(func() {
-				g.handshake(c)
-				<-room
-			})
-		default:
-			c.Close()
-		}
-	}
-}
-
-// handshake reads the hello of a new connection.
-func (g *meeting) handshake(c net.Conn) {
-	watch := time.AfterFunc(min(handshakeTimeout, g.o.Limit), func() { c.Close() })
-	defer watch.Stop()
-	stop := context.AfterFunc(g.open, func() { c.Close() })
-	defer stop()
+// receiveHello reads the hello of a connection that has proved itself.
+func (g *meeting) receiveHello(c net.Conn, inTime func() bool) {
 	m, err := read(c, maxHello)
 	if err == nil && (m.Kind != hello || m.Peer == nil) {
 		err = &protocolError{fmt.Sprintf("a message %v in place of hello", m.Kind)}
 	}
-	if err == nil && stop() && watch.Stop() {
+	if open := inTime(); err == nil && open {
 		err = g.admit(c, m)
 	}
 	if err == nil {
 		return
 	}
+	defer c.Close()
 	no := (*refusal)(nil)
 	if !errors.As(err, &no) {
 		g.note(fmt.Sprintf("%v: %v", c.RemoteAddr(), err))
-		c.Close()
 		return
 	}
 	// Record the refusal first: the meeting may fail as soon as the rank receives it, and its error lists the refused
 	// ranks.
 	g.note(fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text))
-	watch.Reset(min(handshakeTimeout, g.o.Limit))
-	c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
-	c.Close()
+	watch := time.AfterFunc(min(handshakeTimeout, g.o.Limit), func() { c.Close() })
+	defer watch.Stop()
+	c.Write(message{Kind: refuse, Text: no.text}.encode())
+}
+
+// maxNotes is the number of refused connections that the error of a failed meeting lists. Half of them may be
+// strangers'.
+const maxNotes = 16
+
+// noteStranger records a connection that did not prove itself.
+func (g *meeting) noteStranger(from net.Addr, err error) {
+	g.mu.Lock()
+	full := g.strangers >= maxNotes/2
+	g.strangers++
+	g.mu.Unlock()
+	if !full {
+		g.note(fmt.Sprintf("%v: %v", from, err))
+	}
 }
 
 // note records a refused rank, for the error of a meeting that fails.
 func (g *meeting) note(text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.refused) < 16 {
+	if len(g.refused) < maxNotes {
 		g.refused = append(g.refused, text)
 	}
 }
 
-// A refusal is the reason why a rank was refused; other says that the rank looks for another meeting.
-type refusal struct {
-	text  string
-	other bool
-}
+// A refusal is the reason why a rank was refused.
+type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
 // admit accepts a rank that has sent its hello.
 func (g *meeting) admit(c net.Conn, m message) error {
 	switch {
-	case m.ID != g.o.ID:
-		return &refusal{fmt.Sprintf("it belongs to run %.80q, and rank 0 to run %.80q", m.ID, g.o.ID), true}
 	case m.Size != g.o.Size:
-		return &refusal{fmt.Sprintf("its size is %d ranks, but that of rank 0 is %d", m.Size, g.o.Size), false}
+		return &refusal{fmt.Sprintf("its size is %d ranks, but that of rank 0 is %d", m.Size, g.o.Size)}
 	case m.Rank <= 0 || m.Rank >= g.o.Size:
-		return &refusal{fmt.Sprintf("its rank is %d: want 1 to %d", m.Rank, g.o.Size-1), false}
+		return &refusal{fmt.Sprintf("its rank is %d: want 1 to %d", m.Rank, g.o.Size-1)}
 	}
 	peer := m.Peer.clip()
 	peer.Rank, peer.IP = m.Rank, ""
@@ -124,9 +97,9 @@ func (g *meeting) admit(c net.Conn, m message) error {
 	defer g.mu.Unlock()
 	switch {
 	case g.over || g.hub != nil:
-		return &refusal{"the meeting is over", false}
+		return &refusal{"the meeting is over"}
 	case g.conns[m.Rank] != nil:
-		return &refusal{fmt.Sprintf("there is a rank %d already, on %s", m.Rank, g.peers[m.Rank].Host), false}
+		return &refusal{fmt.Sprintf("there is a rank %d already, on %s", m.Rank, g.peers[m.Rank].Host)}
 	}
 	k := newConn(c, g.o.Limit)
 	k.send(message{Kind: accept, Limit: g.o.Limit})
@@ -178,7 +151,7 @@ func (g *meeting) ended(rank int, k *conn, err error) {
 	h := g.hub
 	if h == nil && !g.over && g.conns[rank] == k {
 		g.conns[rank] = nil
-		if len(g.refused) < 16 {
+		if len(g.refused) < maxNotes {
 			g.refused = append(g.refused, fmt.Sprintf("rank %d on %s joined and left: %v", rank, g.peers[rank].Host,
 				err))
 		}
@@ -190,16 +163,18 @@ func (g *meeting) ended(rank int, k *conn, err error) {
 	}
 }
 
+// linksName is the number of random bytes that name the key of the links.
+const linksName = 16
+
 // begin tells all ranks that all have joined.
 func (g *meeting) begin() error {
 	m := g.me
 	m.Limit, m.conns = g.o.Limit, g.conns
 	m.up = func(msg message) { g.hub.receive(0, msg) }
 	m.gone = func() { g.hub.ended(0, errors.New("it closed while others had not")) }
-	m.token = make([]byte, 16)
-	if _, err := rand.Read(m.token); err != nil {
-		return err
-	}
+	name := make([]byte, linksName)
+	rand.Read(name)
+	m.key = g.o.Key.Child(name)
 	if g.o.Decide != nil {
 		var err error
 		if m.Shared, err = g.o.Decide(g.peers); err != nil {
@@ -207,7 +182,7 @@ func (g *meeting) begin() error {
 		}
 	}
 	for _, c := range g.conns[1:] {
-		c.send(message{Kind: start, Token: m.token, Shared: m.Shared, Peers: g.peers})
+		c.send(message{Kind: start, Links: name, Shared: m.Shared, Peers: g.peers})
 	}
 	return nil
 }

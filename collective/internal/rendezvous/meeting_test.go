@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	crand "crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -32,7 +32,7 @@ func point(t testing.TB, size int) Options {
 	}
 	const ports = 8
 	return Options{
-		Size: size, Host: "127.0.0.1", Port: testkit.Ports(t, ports), Ports: ports, ID: hex.EncodeToString(id),
+		Size: size, Host: "127.0.0.1", Port: testkit.Ports(t, ports), Ports: ports, Key: auth.NewKey(id, "run", false),
 		Limit: bound, Me: Peer{Host: "here"},
 		Decide: func(peers []Peer) ([]byte, error) { return fmt.Appendf(nil, "%d peers", len(peers)), nil },
 	}
@@ -80,7 +80,7 @@ func meet(t testing.TB, o Options, fakes ...int) (members []*Member, spoken map[
 		}
 		t.Cleanup(func() { deaf.Close() })
 		peer := Peer{Host: "nowhere", Port: deaf.Addr().(*net.TCPAddr).Port}
-		spoken[rank] = enter(t, o, message{Kind: hello, ID: o.ID, Rank: rank, Size: o.Size, Peer: &peer})
+		spoken[rank] = enter(t, o, message{Kind: hello, Rank: rank, Size: o.Size, Peer: &peer})
 		if m := hearing(t, spoken[rank]); m.Kind != accept {
 			t.Fatalf("rank %d: %v", rank, m)
 		}
@@ -115,9 +115,13 @@ func dialPoint(t testing.TB, o Options) net.Conn {
 	}
 }
 
+// enter connects to the meeting point, proves that it is of the run, and sends a message.
 func enter(t testing.TB, o Options, m message) net.Conn {
 	t.Helper()
-	c := dialPoint(t, o)
+	c, err := o.Key.Dial(dialPoint(t, o), meetingPurpose)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Write(m.encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +145,11 @@ func hearing(t testing.TB, c net.Conn) message {
 func TestMeet(t *testing.T) {
 	for size := 2; size <= 5; size++ {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			members, _ := meet(t, point(t, size))
+			o := point(t, size)
+			if size > 3 {
+				o.Key = auth.NewKey([]byte("a secret of 20 bytes"), t.Name(), true)
+			}
+			members, _ := meet(t, o)
 			ctx := within(t)
 			var ranks sync.WaitGroup
 			for rank, m := range members {
@@ -266,27 +274,35 @@ func TestBarrierAndNoMore(t *testing.T) {
 	}
 }
 
-// A connection that is not of a rank of this run is refused with the reason, and the meeting goes on.
-func TestStrangers(t *testing.T) {
+// A rank of this run whose hello is wrong is told the reason, and the meeting goes on.
+func TestWrongHello(t *testing.T) {
 	o := point(t, 2)
 	ctx := within(t)
 	host := coming(ctx, o.as(0))
 	me := &Peer{Host: "elsewhere"}
-	half := dialPoint(t, o) // says nothing
-	part := dialPoint(t, o)
-	part.Write(message{Kind: hello, ID: o.ID, Rank: 1, Size: 2, Peer: me}.encode()[:20]) // and no more
+	half := enter(t, o, message{Kind: leave}) // it is closed: see below
+	if rest, _ := io.ReadAll(half); len(rest) > 0 {
+		t.Errorf("answered %q", rest)
+	}
+	part, err := o.Key.Dial(dialPoint(t, o), meetingPurpose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part.Write(message{Kind: hello, Rank: 1, Size: 2, Peer: me}.encode()[:20]) // and no more
 
-	good := message{Kind: hello, ID: o.ID, Rank: 1, Size: 2, Peer: me}
+	good := message{Kind: hello, Rank: 1, Size: 2, Peer: me}
 	oldVersion, tooLong := good.encode(), good.encode()
 	oldVersion[4]++
 	tooLong[11] = 0x7f
 	noPeer := good
 	noPeer.Peer = nil
 	for name, b := range map[string][]byte{
-		"http": []byte("GET / HTTP/1.1\r\nHost: rank0\r\n\r\n"), "nonsense": []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c"),
-		"version": oldVersion, "length": tooLong, "another kind": message{Kind: leave}.encode(), "no peer": noPeer.encode(),
+		"version": oldVersion, "length": tooLong, "no peer": noPeer.encode(), "nonsense": []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c"),
 	} {
-		c := dialPoint(t, o)
+		c, err := o.Key.Dial(dialPoint(t, o), meetingPurpose)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c.Write(b)
 		if rest, _ := io.ReadAll(c); len(rest) > 0 { // an end or a reset
 			t.Errorf("%s: answered %q", name, rest)
@@ -294,14 +310,13 @@ func TestStrangers(t *testing.T) {
 	}
 
 	for want, m := range map[string]message{
-		`it belongs to run "other", and rank 0 to run`:          {Kind: hello, ID: "other", Rank: 1, Size: 2, Peer: me},
-		"its size is 3 ranks, but that of rank 0 is 2":          {Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: me},
-		"its rank is 2: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 2, Size: 2, Peer: me},
-		"its rank is 0: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 0, Size: 2, Peer: me},
-		fmt.Sprintf("its rank is %d: want 1 to 1", math.MinInt): {Kind: hello, ID: o.ID, Rank: math.MinInt, Size: 2, Peer: me},
+		"its size is 3 ranks, but that of rank 0 is 2":          {Kind: hello, Rank: 1, Size: 3, Peer: me},
+		"its rank is 2: want 1 to 1":                            {Kind: hello, Rank: 2, Size: 2, Peer: me},
+		"its rank is 0: want 1 to 1":                            {Kind: hello, Rank: 0, Size: 2, Peer: me},
+		fmt.Sprintf("its rank is %d: want 1 to 1", math.MinInt): {Kind: hello, Rank: math.MinInt, Size: 2, Peer: me},
 	} {
 		c := enter(t, o, m)
-		if got := hearing(t, c); got.Kind != refuse || !strings.HasPrefix(got.Text, want) || got.Other != (m.ID == "other") {
+		if got := hearing(t, c); got.Kind != refuse || !strings.HasPrefix(got.Text, want) {
 			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
@@ -316,7 +331,6 @@ func TestStrangers(t *testing.T) {
 	}
 	m0.Close()
 	m1.Close()
-	half.Close()
 }
 
 // Of two ranks with one number the second is turned away at once.
@@ -324,12 +338,12 @@ func TestSameNumber(t *testing.T) {
 	o := point(t, 3)
 	ctx, cancel := context.WithCancelCause(within(t))
 	host := coming(ctx, o.as(0))
-	first := enter(t, o, message{Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: &Peer{Host: "first"}})
+	first := enter(t, o, message{Kind: hello, Rank: 1, Size: 3, Peer: &Peer{Host: "first"}})
 	if m := hearing(t, first); m.Kind != accept {
 		t.Fatal(m)
 	}
 	_, err := Meet(ctx, o.as(1))
-	if err == nil || !strings.Contains(err.Error(), "rank 0 turned rank 1 away: there is a rank 1 already, on first") {
+	if err == nil || !strings.Contains(err.Error(), "rank 1: rank 0 turned it away: there is a rank 1 already, on first") {
 		t.Errorf("the second: %v", err)
 	}
 	cause := errors.New("enough of it")
@@ -366,17 +380,17 @@ func (c *told) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 
 
 // The error of a meeting lists a rank that was turned away even if the meeting fails as soon as the rank knows of it.
 func TestDefect27_RefusalIsKnownBeforeItIsTold(t *testing.T) {
-	g := &meeting{o: Options{Size: 2, ID: "a run", Limit: bound}, open: t.Context()}
-	hello := message{Kind: hello, ID: "another", Rank: 1, Size: 2, Peer: &Peer{Host: "there"}}.encode()
+	g := &meeting{o: Options{Size: 2, Limit: bound}}
+	hello := message{Kind: hello, Rank: 1, Size: 3, Peer: &Peer{Host: "there"}}.encode()
 	answers := 0
-	g.handshake(&told{hello: bytes.NewReader(hello), wrote: func([]byte) {
+	g.receiveHello(&told{hello: bytes.NewReader(hello), wrote: func([]byte) {
 		answers++
 		var e *MeetError
 		if err := g.fail(errors.New("over")); !errors.As(err, &e) || len(e.Refused) != 1 ||
-			!strings.Contains(e.Refused[0], `it belongs to run "another"`) {
+			!strings.Contains(e.Refused[0], "its size is 3") {
 			t.Errorf("the meeting's error: %v", err)
 		}
-	}})
+	}}, func() bool { return true })
 	if answers != 1 {
 		t.Errorf("the rank got %d answers, want 1", answers)
 	}
@@ -388,9 +402,9 @@ func TestComesAgain(t *testing.T) {
 	ctx := within(t)
 	host := coming(ctx, o.as(0))
 	three := point(t, 3) // keeps the meeting of o from being complete
-	three.Port, three.ID = o.Port, o.ID
+	three.Port, three.Key = o.Port, o.Key
 	for range 3 {
-		c := enter(t, o, message{Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: &Peer{}})
+		c := enter(t, o, message{Kind: hello, Rank: 1, Size: 3, Peer: &Peer{}})
 		hearing(t, c)
 		c.Close()
 	}
@@ -426,7 +440,7 @@ func TestPortsTaken(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(within(t))
 	other := o
-	other.ID, other.Port, other.Ports = "another run", o.Port+1, 7
+	other.Key, other.Port, other.Ports = auth.NewKey(nil, "another run", false), o.Port+1, 7
 	others := coming(ctx, other.as(0))
 	c := dialPoint(t, other) // it is there
 	c.Close()

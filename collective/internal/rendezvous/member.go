@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 )
 
 // A Member is one rank among those that have met. Safe for concurrent use.
@@ -19,7 +21,7 @@ type Member struct {
 	gone  func()        // tells the hub that this rank has ended
 	conns []*conn       // rank 0: to all others; other ranks: to rank 0; entries may be nil
 
-	token  []byte       // authenticates links
+	key    *auth.Key    // of the links
 	listen net.Listener // for links
 	center net.IP       // rank 0's address, as this rank reached it
 

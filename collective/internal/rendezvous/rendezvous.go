@@ -26,10 +26,13 @@
 //
 // # Trust
 //
-// A connection is not trusted before it has sent the run's ID and size, and little afterwards: lengths are bounded
-// before memory is allocated, numbers are checked before they index, and a connection that is slow, silent or speaks
-// another protocol is closed without delaying others. This does not protect against a process that knows the run's ID:
-// connections are not encrypted.
+// Both ends of every connection prove that they have the run's key (package auth), before either sends or keeps
+// anything else. A connection that has not is a stranger: strangers are few, have little time, and cannot delay ranks
+// (strangers.go). Links have a key that is made anew for each meeting, so a rank of an earlier one cannot join them.
+// Ranks are trusted little: lengths are bounded before memory is allocated, numbers are checked before they index, and
+// texts are printable before they reach an error.
+//
+// A rank listens at one address: rank 0 at Options.Host, the others at the address that connects them to rank 0.
 //
 // # Locks
 //
@@ -40,19 +43,17 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ashlar-go/ashlar/collective/internal/auth"
 )
 
 // Limits of a run.
 const (
 	MaxSize = 1 << 16 // ranks
-	MaxID   = 256     // bytes of a run's name
 
-	// handshakeTimeout is the time limit for a new connection to identify itself, or for rank 0 to answer. Only the
-	// network delays this.
+	// handshakeTimeout is the time limit for a new connection to prove and identify itself, or for rank 0 to answer.
+	// Only the network delays this.
 	handshakeTimeout = 5 * time.Second
-
-	// strangers is the number of unidentified connections that rank 0 keeps, in addition to one for each rank.
-	strangers = 64
 )
 
 // Options describe a rank and its meeting.
@@ -61,7 +62,8 @@ type Options struct {
 	Host       string        // of rank 0, as the others know it
 	Port       int           // the first port to try
 	Ports      int           // number of ports to try; at least 1
-	ID         string        // the run's name
+	Listen     string        // the address to listen at; empty: see Trust
+	Key        *auth.Key     // of the run
 	Limit      time.Duration // of silence; that of rank 0 counts
 	Me         Peer          // sent to the others; Rank, IP and Port are filled in
 

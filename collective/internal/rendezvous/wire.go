@@ -15,10 +15,10 @@ import (
 // The header is the same in every version, so that ranks of different versions can report it.
 const (
 	magic      = 0x6d72_6873 // "shrm"
-	version    = 1
+	version    = 2
 	headerSize = 12
 
-	maxHello = 8 << 10  // bytes of the body of an unidentified connection
+	maxHello = 8 << 10  // bytes of the body of a connection without a rank
 	maxBody  = 32 << 10 // of the body of a rank
 	perPeer  = 8 << 10  // added to the body of a start for each rank
 	maxText  = 2 << 10  // of the text of an error
@@ -41,7 +41,7 @@ const (
 	overdue                   // to the hub: others have not left in time, Text says
 	blame                     // to the hub: Rank failed, Text says how; Sure if it is the sender
 	lost                      // to members: the hub's decision about Rank
-	link                      // to a rank: a link from Rank; Token proves it
+	link                      // to a rank: a link from Rank
 	lastKind  = link
 )
 
@@ -62,15 +62,13 @@ type message struct {
 	Rank    int           `json:",omitempty"`
 	Size    int           `json:",omitempty"`
 	N       int           `json:",omitempty"`
-	ID      string        `json:",omitempty"`
 	Text    string        `json:",omitempty"`
 	Code    string        `json:",omitempty"`
 	Sure    bool          `json:",omitempty"`
-	Other   bool          `json:",omitempty"` // of a refuse: this is not the meeting that you look for
 	Limit   time.Duration `json:",omitempty"`
 	Missing []int         `json:",omitempty"`
 	Refused []string      `json:",omitempty"`
-	Token   []byte        `json:",omitempty"`
+	Links   []byte        `json:",omitempty"` // of a start: names the key of the links
 	Shared  []byte        `json:",omitempty"`
 	Peer    *Peer         `json:",omitempty"`
 	Peers   []Peer        `json:",omitempty"`
@@ -132,14 +130,6 @@ func read(r io.Reader, limit int) (message, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return message{}, &protocolError{fmt.Sprintf("a message %v: %v", m.Kind, err)}
 	}
+	m.clean()
 	return m, nil
-}
-
-// clip shortens the texts of a Peer so that they fit into a start message. (JSON may encode one byte as six.)
-func (p Peer) clip() Peer {
-	for _, s := range []*string{&p.Host, &p.Driver, &p.Device, &p.UUID, &p.Backend, &p.Library, &p.IP} {
-		*s = (*s)[:min(len(*s), 80)]
-	}
-	p.Lacks = p.Lacks[:min(len(p.Lacks), 400)]
-	return p
 }

@@ -12,14 +12,14 @@ import (
 )
 
 func TestMessages(t *testing.T) {
-	long := strings.Repeat("\x00", 1000)
+	long := strings.Repeat("x", 1000)
 	peer := Peer{Host: long, Driver: long, Device: long, UUID: long, Backend: long, Library: long, Lacks: long, IP: long}.clip()
 	for _, m := range []message{
-		{Kind: hello, ID: strings.Repeat("\x01", MaxID), Rank: 3, Size: MaxSize, Peer: &peer},
+		{Kind: hello, Rank: 3, Size: MaxSize, Peer: &peer},
 		{Kind: ping},
-		{Kind: lost, Rank: 1, Text: strings.Repeat("\x02", maxText)},
-		{Kind: start, Peers: []Peer{{Rank: 0, Host: "a", Port: 7}}, Token: []byte{1, 2}, Shared: []byte("x")},
-		{Kind: refuse, Missing: []int{1, 2}, Refused: []string{"y"}, Other: true, Sure: true, N: 9, Limit: 5},
+		{Kind: lost, Rank: 1, Text: strings.Repeat("x", maxText)},
+		{Kind: start, Peers: []Peer{{Rank: 0, Host: "a", Port: 7}}, Links: []byte{1, 2}, Shared: []byte("x")},
+		{Kind: refuse, Missing: []int{1, 2}, Refused: []string{"y"}, Sure: true, N: 9, Limit: 5},
 	} {
 		limit := maxBody
 		if m.Kind == hello {
@@ -35,6 +35,8 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	all := message{Kind: start}
+	long = strings.Repeat("\x00", 1000)
+	peer = Peer{Host: long, Driver: long, Device: long, UUID: long, Backend: long, Library: long, Lacks: long, IP: long}.clip()
 	for range 100 {
 		all.Peers = append(all.Peers, peer)
 	}
@@ -47,8 +49,8 @@ func TestMessages(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add(message{Kind: hello, ID: "run", Rank: 1, Size: 2, Peer: &Peer{Host: "here"}}.encode())
-	f.Add(message{Kind: start, Peers: []Peer{{}, {}}, Token: make([]byte, 16)}.encode())
+	f.Add(message{Kind: hello, Rank: 1, Size: 2, Peer: &Peer{Host: "here"}}.encode())
+	f.Add(message{Kind: start, Peers: []Peer{{}, {}}, Links: make([]byte, 16)}.encode())
 	f.Add(message{Kind: refuse, Missing: []int{1}, Refused: []string{"x"}}.encode())
 	f.Add(message{Kind: ping}.encode())
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
@@ -70,6 +72,39 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%+v again: %+v, %v", m, again, err)
 		}
 	})
+}
+
+// A body is as long as the limit at most.
+func TestBodyLimit(t *testing.T) {
+	b := message{Kind: lost, Rank: 1, Text: "gone"}.encode()
+	body := len(b) - headerSize
+	if m, err := read(bytes.NewReader(b), body); err != nil || m.Text != "gone" {
+		t.Errorf("a body of the limit: %+v, %v", m, err)
+	}
+	if _, err := read(bytes.NewReader(b), body-1); !errors.As(err, new(*protocolError)) {
+		t.Errorf("a body of a byte more: %v", err)
+	}
+}
+
+// No text of a message has characters that a terminal acts on.
+func TestTextsArePrintable(t *testing.T) {
+	const evil, quoted = "evil\x1b]0;title\a\n", `evil\x1b]0;title\a\n`
+	one := Peer{Host: evil, Driver: evil, Device: evil, UUID: evil, Backend: evil, Library: evil, Lacks: evil, IP: evil}
+	m, err := read(bytes.NewReader(message{
+		Kind: refuse, Text: evil, Code: evil, Refused: []string{evil}, Peer: &one, Peers: []Peer{one},
+	}.encode()), maxBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := append([]string{m.Text, m.Code}, m.Refused...)
+	for _, p := range []*Peer{m.Peer, &m.Peers[0]} {
+		texts = append(texts, p.Host, p.Driver, p.Device, p.UUID, p.Backend, p.Library, p.Lacks, p.IP)
+	}
+	for i, text := range texts {
+		if text != quoted {
+			t.Errorf("text %d is %q", i, text)
+		}
+	}
 }
 
 // A length that is only claimed takes no memory.
