@@ -103,6 +103,7 @@ type SegmentInfo struct {
 	Pool          PoolID
 	Large         bool // in the pool for blocks over 1 MiB
 	Expandable    bool
+	Paused        bool        // its memory was given back to the driver: see mem/paged's Pause
 	Blocks        []BlockInfo // without gaps, in the order of their addresses
 }
 

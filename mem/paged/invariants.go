@@ -28,7 +28,9 @@ func (a *Allocator) Check() error {
 	}
 	var reserved, onLoan int64
 	for _, seg := range a.snapshot() {
-		reserved += seg.TotalSize
+		if !seg.Paused {
+			reserved += seg.TotalSize
+		}
 		onLoan += seg.AllocatedSize
 	}
 	var held stats.Sums
@@ -122,6 +124,9 @@ func (a *Allocator) checkPages() error {
 			continue
 		}
 		created += p.granules()
+		if p.givenBack() {
+			continue // the driver failed to free it
+		}
 		if p.user != 0 {
 			used += p.granules()
 		}

@@ -78,6 +78,7 @@ type page struct {
 	deps      reuse.Dependencies // while idle: streams that may still access it
 	order     uint8
 	undropped bool // in no mapping and no list: the driver failed to free it
+	paused    bool // in use, without memory: see Allocator.Pause
 	first     mref // its mappings
 	user      mref // the one that blocks touch; 0: the page is idle
 	counted   mref // the mapping where its memory is counted: the user, or the last user
@@ -86,6 +87,9 @@ type page struct {
 }
 
 func (p *page) granules() int64 { return 1 << p.order }
+
+// givenBack reports whether the page has no memory, because the allocator is paused.
+func (p *page) givenBack() bool { return p.paused && p.counted == 0 }
 
 // A list holds the idle pages of a space of one order, by their last use.
 type list struct{ oldest, newest pref }

@@ -34,7 +34,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if idle > 0 {
 		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: idle, Blocks: int(a.created - a.used), Largest: idle}}
 	}
-	e.Stranded = a.used*a.granule - e.Allocated
+	e.Stranded = max(0, a.used*a.granule-(e.Allocated-a.pausedLive()))
 	e.Pinning = a.pinning()
 	if needed := a.used + short.need; needed > a.limit && (needed-a.created)*a.granule <= e.Free {
 		e.Remedies = append(e.Remedies, mem.Remedy{
@@ -67,6 +67,9 @@ func (a *Allocator) pinning() (all []mem.PinningBlock) {
 			var kept, touchedSize int64
 			for m := range a.touched(r) {
 				mp := &a.mappings[m]
+				if a.pages[mp.page].givenBack() {
+					continue
+				}
 				touchedSize += int64(mp.n) * a.granule
 				if mp.blocks == 1 {
 					from := max(a.address(mp), r.ptr)

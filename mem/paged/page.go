@@ -230,6 +230,8 @@ const maxRegions = 1 << 16
 // number; then nothing has changed. If the device fails, the next Close frees the rest, and every Alloc fails. Closing
 // a closed allocator is a no-op.
 func (a *Allocator) Close() error {
+	a.observing.Lock()
+	defer a.observing.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.flushCaches()
@@ -238,6 +240,9 @@ func (a *Allocator) Close() error {
 			"they were allocated", on.N, on.Bytes)
 	}
 	a.closed = true
+	if ps := a.main.paused; ps != nil {
+		a.forgetPause(ps)
+	}
 	if err := a.emptyCache(); err != nil {
 		return fmt.Errorf("paged: Close: %w", err)
 	}
@@ -247,7 +252,7 @@ func (a *Allocator) Close() error {
 		}
 		a.regions = a.regions[:n]
 	}
-	if err := a.waits.close(); err != nil {
+	if err := errors.Join(a.freeHostMemory(), a.waits.close()); err != nil {
 		return fmt.Errorf("paged: Close: %w", err)
 	}
 	return nil

@@ -1,6 +1,8 @@
 // Package paged separates addresses from memory: blocks have addresses in large reserved ranges, and pages of physical
 // memory are mapped for the blocks in use. So fragmentation wastes addresses, which are plentiful, and little memory.
 //
+// Pause lends all of that memory to other programs, and Resume gets it back, at the same addresses.
+//
 // Make an allocator with New on a device that has virtual memory; ParseConfig reads its settings from text. An
 // Allocator is safe for concurrent use. Sizes are bytes. Memory is allocated in stream order and across streams: Alloc
 // makes its stream wait on the device for other streams that used the memory. The host waits only before it unmaps a
@@ -57,6 +59,14 @@ import (
 // which no stream uses that mapping (wait.go). A capturing stream can neither be waited for nor wait; then other
 // memory is taken (capture.go).
 //
+// # Pausing
+//
+// Pause (pause.go) leaves the pages in use with their mappings' records, and gives their memory back: a page that is
+// paused has no handle, and is neither in created nor in used. Idle pages and aliases go for good. The contents are
+// copied in runs of addresses (pausecopies.go) to host memory (hostmemory.go), several runs ahead of the one whose
+// memory is given back. Resume makes pages of the same sizes at the same addresses. A failure at any point leaves each
+// page in one of the two states, with its contents in its memory or in the host's.
+//
 // # Processors
 //
 // Processor caches (processorcache.go) hold freed blocks that are not merged yet, by stream and size. There is one
@@ -65,7 +75,7 @@ import (
 //
 // # Locks
 //
-// Allocator.observing, a processor cache's lock, Allocator.mu, then those inside the device. While blocks pass between
+// Allocator.observing, a processor cache's lock, Allocator.mu, those of host memory, then those inside the device. While blocks pass between
 // a processor cache and the allocator both locks are held, the cache's first. Reports hold every cache's.
 
 var _ interface {
@@ -88,7 +98,8 @@ type Allocator struct {
 	spans   spanTable
 	caches  processorCaches
 
-	observing sync.Mutex // held by Observe
+	observing sync.Mutex   // held by Observe, Pause, Resume and Close
+	unfreed   []hostMemory // of ended pauses; guarded by observing
 
 	mu             sync.Mutex // guards what follows
 	closed         bool
@@ -251,6 +262,9 @@ func (a *Allocator) alloc(r *request) (ref, error) {
 	if a.closed {
 		return 0, closedError("Alloc")
 	}
+	if r.space.paused != nil {
+		return 0, ErrPaused
+	}
 	r.own = a.streams.Register(r.stream)
 	if r.units <= slabUnits {
 		return a.allocSlot(r)
@@ -313,7 +327,7 @@ func (a *Allocator) notify(action mem.Action, stream driver.StreamID, p driver.P
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.observing.Lock()
 	defer a.observing.Unlock()
-	a.caches.setSuspended(observer != nil)
+	a.caches.setSuspended(observer != nil || a.Paused())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.flushCaches()
@@ -345,7 +359,10 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 func (a *Allocator) ExportPages(
 	p driver.Pointer, size int64,
 ) (base driver.Pointer, pages []driver.PageFile, err error) {
-	if base, pages, err = a.vm.Export(p, size); err != nil {
+	if base, pages, err = a.vm.Export(p, size); err == nil && len(pages) == 0 && a.Paused() {
+		err = ErrPaused
+	}
+	if err != nil {
 		err = fmt.Errorf("paged: ExportPages: %w", err)
 	}
 	return base, pages, err

@@ -230,13 +230,17 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
 		mp.deps = a.streams.Merge(mp.deps, deps)
+		g := mp.at + mp.n
 		if mp.blocks--; mp.blocks == 0 {
 			mp.freed = a.waits.clock
 			p := &a.pages[mp.page]
 			p.deps = a.streams.Merge(p.deps, mp.deps)
-			a.toIdle(mp.page, false)
+			if p.paused {
+				a.freePaused(mp.page)
+			} else {
+				a.toIdle(mp.page, false)
+			}
 		}
-		g := mp.at + mp.n
 		if g >= to {
 			break
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // Snapshot implements mem.Snapshotter. A segment is a run of addresses with their own memory, in use or idle. Addresses
-// whose memory is in use elsewhere, or has been since, are in no segment. Blocks in a processor cache are inactive.
+// whose memory is in use elsewhere, or has been since, are in no segment. Paused memory is in segments of its own. Blocks in a processor cache are inactive.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.lockAll()
 	defer a.unlockAll()
@@ -42,22 +42,18 @@ func (a *Allocator) regionOrder() []int {
 
 // segmentsOf describes a region: first its segments without blocks, then their blocks.
 func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []mem.SegmentInfo) {
-	for g := uint32(0); int(g) < len(rg.at); {
-		m := rg.at[g]
-		if m == 0 {
-			g++
-			continue
-		}
+	for m := range a.mappingsOf(rg) {
 		mp := &a.mappings[m]
-		g = mp.at + mp.n
-		if a.pages[mp.page].counted != m {
+		page := &a.pages[mp.page]
+		paused := page.givenBack()
+		if page.counted != m && !paused {
 			continue
 		}
 		p, size := a.address(mp), int64(mp.n)*a.granule
-		if n := len(all); n > 0 && all[n-1].Ptr+driver.Pointer(all[n-1].TotalSize) == p {
+		if n := len(all); n > 0 && all[n-1].Ptr+driver.Pointer(all[n-1].TotalSize) == p && all[n-1].Paused == paused {
 			all[n-1].TotalSize += size
 		} else {
-			all = append(all, mem.SegmentInfo{Ptr: p, TotalSize: size, Large: true, Expandable: true})
+			all = append(all, mem.SegmentInfo{Ptr: p, TotalSize: size, Large: true, Expandable: true, Paused: paused})
 		}
 	}
 	at := 0

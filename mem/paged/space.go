@@ -7,6 +7,7 @@ type space struct {
 	holes   holes
 	slabs   []*slabLists       // by stream number
 	idle    [maxOrder + 1]list // idle pages
+	paused  *pause             // nil: it is not
 }
 
 // spaceOf returns the space of a span.

@@ -124,17 +124,20 @@ type PageStats struct {
 	Used     int64 // in pages that blocks touch
 	Peak     int64 // peak of Used
 	Stalls   int64 // waits of the host for work on memory that was to be unmapped
+	Paused   int64 // in pages that Pause gave back to the driver; not in Reserved and Used
+	Host     int64 // host memory with the contents of paused pages
 }
 
 // PageStats returns the statistics of physical memory.
 func (a *Allocator) PageStats() PageStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	paused, host := a.pausedSizes()
 	return PageStats{
 		Granule:  a.granule,
 		Pages:    int64(len(a.pages) - 1 - len(a.unusedPages)),
 		Mappings: int64(len(a.mappings) - 1 - len(a.unusedMappings)),
 		Reserved: a.created * a.granule, Used: a.used * a.granule, Peak: a.mostUsed * a.granule,
-		Stalls: a.stalls,
+		Stalls: a.stalls, Paused: paused, Host: host,
 	}
 }

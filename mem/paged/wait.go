@@ -17,6 +17,7 @@ type waits struct {
 	streams  *reuse.Streams
 	clock    uint64
 	waiter   driver.Stream    // waits for marks of other streams; nil until needed
+	copier   driver.Stream    // copies contents for Pause and Resume; nil until needed
 	progress []streamProgress // by stream number
 }
 
@@ -179,13 +180,26 @@ func (w *waits) waitFor(s driver.Stream, m driver.Mark) (err error) {
 	return err
 }
 
-func (w *waits) close() error {
-	if w.waiter == nil {
-		return nil
+// openCopier opens the copier, unless it is open.
+func (w *waits) openCopier() (err error) {
+	if w.copier == nil {
+		w.copier, err = w.dev.NewStream(driver.StreamOptions{})
 	}
-	err := w.waiter.Close()
-	if err == nil {
-		w.waiter = nil
+	if err != nil {
+		w.copier = nil
 	}
 	return err
+}
+
+func (w *waits) close() error {
+	for _, s := range []*driver.Stream{&w.waiter, &w.copier} {
+		if *s == nil {
+			continue
+		}
+		if err := (*s).Close(); err != nil {
+			return err
+		}
+		*s = nil
+	}
+	return nil
 }

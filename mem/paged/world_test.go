@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 // A world is a model of an allocator and its users. Its test fails at once if the allocator disagrees with the model.
@@ -98,6 +99,8 @@ func (w *world) next() {
 		w.read(b, q)
 	case op < 870:
 		w.joinUsers(b)
+	case op < 875:
+		w.pause()
 	case op < 880:
 		if err := w.a.EmptyCache(); err != nil && !errors.Is(err, driver.ErrCapturing) {
 			w.must(err)
@@ -227,6 +230,35 @@ func (w *world) read(b *liveBlock, q *queue) {
 		w.taken = append(w.taken, sample{b.pattern, fmt.Sprintf("byte %d of %+v, written on stream %d, read at operation %d",
 			at, b.Block, b.writer.ID(), w.step)})
 	}
+}
+
+// pause pauses the allocator, frees some blocks, and resumes it.
+func (w *world) pause() {
+	w.t.Helper()
+	var users []driver.Stream
+	for _, q := range w.streams {
+		users = append(users, q.Stream)
+	}
+	switch err := w.a.Pause(paged.PauseOptions{Used: users}); {
+	case errors.Is(err, driver.ErrCapturing):
+		return
+	default:
+		w.must(err)
+	}
+	if s := w.a.PageStats(); s.Reserved != 0 {
+		w.fail("paused: %+v", s)
+	}
+	for range w.rng.IntN(4) {
+		if len(w.live) == 0 {
+			break
+		}
+		if b := w.live[w.rng.IntN(len(w.live))]; b.pinned == nil {
+			w.forget(b)
+			w.a.Free(b.Block)
+		}
+	}
+	w.agree()
+	w.must(w.a.Resume())
 }
 
 // look ends captures, waits for all streams and checks the samples.
@@ -372,7 +404,7 @@ func (w *world) agree() {
 	}
 	free, total, err := w.sim.Available()
 	w.must(err)
-	if f := w.a.PageStats(); total-free != f.Reserved+16*maxSamples || f.Used > f.Reserved || f.Used < size {
+	if f := w.a.PageStats(); total-free != f.Reserved+16*maxSamples || f.Used > f.Reserved || f.Used+f.Paused < size {
 		w.fail("the device has allocated %d bytes, of them %d for samples; %+v", total-free, 16*maxSamples, f)
 	}
 }

@@ -52,3 +52,15 @@ func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, file
 	}
 	return base, files, nil
 }
+
+// Exported reports whether a page behind [p, p+size) was exported since it was mapped.
+func (m *Memory) Exported(p driver.Pointer, size int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at, mp := range m.mapped {
+		if mp.file != nil && at < p+driver.Pointer(size) && p < at+driver.Pointer(mp.page.Size) {
+			return true
+		}
+	}
+	return false
+}

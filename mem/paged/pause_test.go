@@ -1,0 +1,444 @@
+package paged_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// written are blocks, the first full of byte 1, the second of byte 2, and so on.
+type written []mem.Block
+
+// write allocates blocks of these sizes on streams in turn, and fills them.
+func (r *rig) write(streams []driver.Stream, sizes ...int64) (all written) {
+	r.t.Helper()
+	for i, size := range sizes {
+		s := streams[i%len(streams)]
+		b := r.alloc(s, size)
+		r.fill(s, b, byte(i+1))
+		all = append(all, b)
+	}
+	return all
+}
+
+// holdAll checks the contents of blocks that are not the zero Block.
+func (r *rig) holdAll(all written) {
+	r.t.Helper()
+	for i, b := range all {
+		if b != (mem.Block{}) {
+			r.holds(r.s, b, byte(i+1))
+		}
+	}
+}
+
+// held returns the bytes that the device has allocated.
+func (r *rig) held() int64 {
+	r.t.Helper()
+	free, total, err := r.sim.Available()
+	r.must(err)
+	return total - free
+}
+
+// asPaused checks that a paused allocator holds nothing of the device.
+func (r *rig) asPaused() {
+	r.t.Helper()
+	r.check()
+	if held := r.held(); held != 0 {
+		r.t.Errorf("paused, the device has still allocated %d bytes", held)
+	}
+	if s := r.a.PageStats(); s.Reserved != 0 || s.Used != 0 || r.a.Stats().ReservedBytes.All.Current != 0 {
+		r.t.Errorf("paused: %+v", s)
+	}
+	if b, err := r.a.Alloc(r.s, 1); !errors.Is(err, paged.ErrPaused) {
+		r.t.Errorf("a request for paused memory: %+v, error %v", b, err)
+	}
+}
+
+// sizesOfAllKinds are sizes below, at and above slots, slabs, granules and pages.
+var sizesOfAllKinds = []int64{
+	1, 512, 513, 4 << 10, 4<<10 + 1, 60 << 10, granule - 512, granule, granule + 1, 2 * granule, 3*granule - 5,
+	4 * granule, 7*granule + 512, 16 * granule,
+}
+
+// Pause gives all memory back. After Resume every block is at its address with its contents, whatever its size, on
+// whichever stream, with pages of all sizes and after frees between the blocks.
+func TestPausedContentsComeBack(t *testing.T) {
+	for name, cfg := range map[string]paged.Config{
+		"defaults": {}, "large pages": {Page: 8 * granule}, "limit": {Limit: 64 * granule},
+		"no aliases": {NoAliases: true}, "regions": {Addresses: 20 * granule}, "none kept": {Keep: paged.KeepNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 256, sim.Options{Completion: sim.OnDemand, Seed: 7}, cfg, nil)
+			all := r.write([]driver.Stream{r.s, r.stream(), r.stream()}, sizesOfAllKinds...)
+			for round := range 3 {
+				r.must(r.a.EmptyCache())
+				before := r.a.PageStats()
+				r.must(r.a.Pause(paged.PauseOptions{}))
+				r.asPaused()
+				if s := r.a.PageStats(); s.Paused != before.Used || s.Host != before.Used {
+					t.Errorf("before: %+v, paused: %+v", before, s)
+				}
+				r.must(r.a.Resume())
+				r.check()
+				r.holdAll(all)
+				if s := r.a.PageStats(); s.Used != before.Used || s.Paused != 0 || s.Host != 0 {
+					t.Errorf("before: %+v, resumed: %+v", before, s)
+				}
+				i := 3 + round*2
+				r.free(all[i]) // leaves idle pages for the next Pause
+				all[i] = mem.Block{}
+			}
+			r.free(all...)
+		})
+	}
+}
+
+// The contents of blocks may fill several blocks of host memory.
+func TestPausedContentsBeyondOneHostBlock(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 256 << 20})
+	a, err := paged.New(dev, paged.Config{})
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(err)
+	r := &rig{t: t, sim: dev, dev: dev, a: a, s: dev.DefaultStream()}
+	defer r.finish()
+	all := r.write([]driver.Stream{r.s}, 50<<20, 70<<20, 30<<20-512)
+	r.must(a.Pause(paged.PauseOptions{}))
+	r.asPaused()
+	r.must(a.Resume())
+	r.holdAll(all)
+	r.free(all...)
+}
+
+// With Discard no host memory is used, and addresses stay.
+func TestDiscardUsesNoHostMemory(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	b := r.granules(5)
+	n := r.calls(func() { r.must(r.a.Pause(paged.PauseOptions{Discard: true})) }, sim.CallAllocHost, sim.CallRegister,
+		sim.CallCopyOutAsync)
+	if n != 0 {
+		t.Errorf("%d calls for host memory", n)
+	}
+	r.asPaused()
+	r.must(r.a.Resume())
+	r.fill(r.s, b, 9)
+	r.holds(r.s, b, 9)
+	r.free(b)
+}
+
+// Pause waits for queued work on the streams that the allocator knows and on those that are named.
+func TestPauseWaitsForUsers(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{}, nil)
+	s, named := r.stream(), r.stream()
+	b, c := r.alloc(s, 3*granule), r.alloc(r.s, granule)
+	r.busy(s, b, 5)
+	r.busy(named, c, 5) // sim reports memory that is unmapped below queued work
+	r.must(r.a.Pause(paged.PauseOptions{Used: []driver.Stream{named}}))
+	r.must(r.a.Resume())
+	r.holds(r.s, b, 77)
+	r.holds(r.s, c, 77)
+	r.free(b, c)
+}
+
+// A captured graph is valid again after Resume: its addresses are the same.
+func TestGraphsAreValidAfterResume(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	s := r.stream()
+	from, to := r.alloc(s, 2*granule), r.alloc(s, 2*granule)
+	r.fill(s, from, 3)
+	r.must(r.dev.Graphs().Begin(s))
+	r.must(s.Copy(to.Ptr, from.Ptr, to.Size))
+	if err := r.a.Pause(paged.PauseOptions{}); !errors.Is(err, driver.ErrCapturing) || r.a.Paused() {
+		t.Errorf("Pause during a capture: %v", err)
+	}
+	g, err := r.dev.Graphs().End(s)
+	r.must(err)
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	r.must(r.a.Resume())
+	r.must(g.Launch(s))
+	r.holds(s, to, 3)
+	r.must(g.Close())
+	r.free(from, to)
+}
+
+// Blocks may be freed while they are paused. Only the others come back.
+func TestFreeOfPausedBlocks(t *testing.T) {
+	r := simple(t, 256, paged.Config{Page: 4 * granule})
+	all := r.write([]driver.Stream{r.s}, sizesOfAllKinds...)
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	for i := range all {
+		if i%3 != 0 {
+			r.free(all[i])
+			all[i] = mem.Block{}
+			r.check()
+		}
+	}
+	r.asPaused()
+	paused := r.a.PageStats().Paused
+	r.must(r.a.Resume())
+	if s := r.a.PageStats(); s.Used != paused || s.Reserved != paused {
+		t.Errorf("%d bytes were paused at the end, and came back as %+v", paused, s)
+	}
+	r.holdAll(all)
+	again := r.write([]driver.Stream{r.s}, sizesOfAllKinds...)
+	r.holdAll(again)
+	r.free(append(all, again...)...)
+}
+
+// Close of a paused allocator is an error while blocks are live, and then frees the host memory.
+func TestCloseWhilePaused(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	b := r.granules(5)
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	if err := r.a.Close(); err == nil {
+		t.Error("Close with a live block: no error")
+	}
+	r.free(b)
+	r.must(r.a.Close())
+	if l := r.sim.Leaks(); !l.Empty() {
+		t.Errorf("after Close the device has %v", l)
+	}
+	if err := r.a.Pause(paged.PauseOptions{}); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Pause of a closed allocator: %v", err)
+	}
+}
+
+// If other programs took the memory, Resume says so, and can be repeated.
+func TestResumeWithoutMemory(t *testing.T) {
+	for name, discard := range map[string]bool{"host": false, "discard": true} {
+		t.Run(name, func(t *testing.T) {
+			r := simple(t, 64, paged.Config{Page: 2 * granule})
+			all := r.write([]driver.Stream{r.s}, sizesOfAllKinds...)
+			r.must(r.a.Pause(paged.PauseOptions{Discard: discard}))
+			other, err := r.sim.Alloc(40 * granule)
+			r.must(err)
+			held := r.held()
+			oom := r.noMemory(r.a.Resume())
+			if want := r.a.PageStats().Paused; oom.Requested != want || oom.Segment != want {
+				t.Errorf("the error is of %d bytes, %d of them missing; paused are %d", oom.Requested, oom.Segment, want)
+			}
+			if got := r.held(); got != held {
+				t.Errorf("%d bytes were allocated, after the failure %d", held, got)
+			}
+			r.check()
+			r.must(r.sim.Free(other))
+			r.must(r.a.SetLimit(10 * granule))
+			r.noMemory(r.a.Resume())
+			r.must(r.a.SetLimit(0))
+			r.must(r.a.Resume())
+			if !discard {
+				r.holdAll(all)
+			}
+			r.free(all...)
+		})
+	}
+}
+
+// Without enough host memory, or with a limit of it, Pause fails and changes nothing.
+func TestPauseWithoutHostMemory(t *testing.T) {
+	for name, o := range map[string]paged.PauseOptions{"device": {}, "limit": {HostLimit: granule}} {
+		t.Run(name, func(t *testing.T) {
+			pinnable := int64(3 * granule)
+			if o.HostLimit > 0 {
+				pinnable = 0
+			}
+			r := newRig(t, 64, sim.Options{Pinned: pinnable}, paged.Config{}, nil)
+			all := r.write([]driver.Stream{r.s}, 4*granule, 100)
+			if err := r.a.Pause(o); !errors.Is(err, mem.ErrNoMemory) && !errors.Is(err, driver.ErrNoMemory) {
+				t.Errorf("Pause: %v", err)
+			}
+			if r.a.Paused() || r.a.PageStats().Host != 0 {
+				t.Errorf("%+v", r.a.PageStats())
+			}
+			r.check()
+			r.holdAll(all)
+			r.free(r.granules(1))
+			r.free(all...)
+		})
+	}
+}
+
+// A caller's allocator of host memory keeps it from one Pause to the next.
+func TestHostMemoryIsUsedAgain(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	host, err := pinned.New(r.dev, pinned.Config{})
+	r.must(err)
+	all := r.write([]driver.Stream{r.s}, sizesOfAllKinds[:8]...)
+	for round := range 5 {
+		n := r.calls(func() {
+			r.must(r.a.Pause(paged.PauseOptions{Host: host}))
+			r.must(r.a.Resume())
+		}, sim.CallAllocHost, sim.CallFreeHost, sim.CallRegister, sim.CallUnregister)
+		if want := int64(0); round > 0 && n != want {
+			t.Errorf("round %d: %d calls for host memory", round, n)
+		}
+		r.holdAll(all)
+	}
+	r.must(host.Close())
+	r.free(all...)
+}
+
+// A hundred rounds leave what one leaves.
+func TestPausesDoNotLeak(t *testing.T) {
+	r := simple(t, 256, paged.Config{})
+	all := r.write([]driver.Stream{r.s, r.stream()}, sizesOfAllKinds...)
+	var first, last paged.PageStats
+	for round := range 100 {
+		r.must(r.a.Pause(paged.PauseOptions{Discard: round%10 == 9}))
+		r.must(r.a.Resume())
+		if round%10 == 9 {
+			for i, b := range all {
+				r.fill(r.s, b, byte(i+1))
+			}
+		}
+		if last = r.a.PageStats(); round == 0 {
+			first = last
+		}
+	}
+	r.holdAll(all)
+	if first != last {
+		t.Errorf("after the first round %+v, after the last %+v", first, last)
+	}
+	r.free(all...)
+}
+
+// Requests, frees and reports of other goroutines go on while the allocator is paused and resumed again and again.
+func TestPauseAmongOtherCalls(t *testing.T) {
+	r := simple(t, 512, paged.Config{})
+	kept := r.write([]driver.Stream{r.s}, sizesOfAllKinds...)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		s := r.stream()
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, 2))
+			var mine []mem.Block
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					r.free(mine...)
+					return
+				default:
+				}
+				b, err := r.a.Alloc(s, sizesOfAllKinds[rng.IntN(9)])
+				if err != nil && !errors.Is(err, paged.ErrPaused) {
+					t.Error(err)
+				}
+				if mine = append(mine, b); len(mine) > 8 || err != nil {
+					r.free(mine...)
+					mine = nil
+				}
+				if n%50 == 0 {
+					_ = r.a.Stats()
+					_ = r.a.PageStats()
+					_ = r.a.Snapshot()
+				}
+			}
+		})
+	}
+	for range 30 {
+		r.must(r.a.Pause(paged.PauseOptions{}))
+		r.must(r.a.Resume())
+	}
+	close(done)
+	wg.Wait()
+	r.check()
+	r.holdAll(kept)
+	r.free(kept...)
+}
+
+// Every driver call of Pause and Resume fails in turn, alone or with all later ones. Contents are never lost, and once
+// the device works again the allocator can be resumed and paused.
+func TestEveryCallOfPauseFails(t *testing.T) {
+	for _, rule := range []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}} {
+		for _, during := range []string{"Pause", "Resume"} {
+			for rule.Nth = 1; failPause(t, during, rule); rule.Nth++ {
+				if t.Failed() {
+					return
+				}
+			}
+			t.Logf("%+v: %d calls of %s failed", rule, rule.Nth-1, during)
+			if rule.Nth < 10 {
+				t.Errorf("only %d calls of %s", rule.Nth-1, during)
+			}
+		}
+	}
+}
+
+// failPause makes a call of Pause or Resume fail, and reports whether there is such a call.
+func failPause(t *testing.T, during string, rule fault.Rule) bool {
+	r, f := faulty(t, 64, sim.Options{Completion: sim.OnDemand, Seed: 5}, paged.Config{Page: 4 * granule})
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("call %d of %s fails, %+v: %s", rule.Nth, during, rule, fmt.Sprintf(format, args...))
+	}
+	streams := []driver.Stream{r.s, r.stream()}
+	all := r.write(streams, sizesOfAllKinds...)
+	r.free(all[12])
+	all[12] = mem.Block{}
+	r.must(streams[1].Sync(t.Context()))
+	r.a.Observe(nil) // leaves idle pages, and no cached block
+	used := r.a.PageStats().Used
+	call := func() error { return r.a.Pause(paged.PauseOptions{}) }
+	if during == "Resume" {
+		r.must(call())
+		call = r.a.Resume
+	}
+	f.SetRules(rule)
+	err := call()
+	failed := f.Failed() > 0
+	f.SetRules()
+	r.check()
+	switch {
+	case during == "Pause" && err != nil && !rule.Onwards && r.a.Paused():
+		fail("paused in spite of one failure: %v", err)
+	case during == "Pause" && err != nil && !r.a.Paused() && r.a.PageStats().Used != used:
+		fail("%d bytes were in use, now %+v", used, r.a.PageStats())
+	case during == "Resume" && err != nil && r.a.Paused() && !rule.Onwards && r.held() != 0:
+		fail("paused, and the device has allocated %d bytes", r.held())
+	}
+	r.must(r.a.Resume())
+	r.holdAll(all)
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	r.asPaused()
+	r.must(r.a.Resume())
+	r.holdAll(all)
+	r.free(all...)
+	r.must(r.a.EmptyCache())
+	if held := r.held(); held != 0 {
+		fail("at the end the device has allocated %d bytes", held)
+	}
+	return failed
+}
+
+// The driver's failure to free pages does not lose them.
+func TestPausedPageThatCannotBeFreed(t *testing.T) {
+	r, f := faulty(t, 64, sim.Options{}, paged.Config{})
+	all := r.write([]driver.Stream{r.s}, 3*granule, 2*granule)
+	f.SetRules(fault.Rule{Kind: intercept.Drop, Onwards: true}, fault.Rule{Kind: intercept.Map, Onwards: true})
+	if err := r.a.Pause(paged.PauseOptions{}); err == nil || !r.a.Paused() {
+		t.Errorf("pages can neither be freed nor mapped again: %v, paused %v", err, r.a.Paused())
+	}
+	f.SetRules()
+	r.check()
+	r.free(all[0])
+	all[0] = mem.Block{}
+	r.check()
+	r.must(r.a.Resume())
+	r.holdAll(all)
+	r.free(all...)
+}
