@@ -4,9 +4,7 @@ import (
 	"iter"
 	"math"
 	"sync"
-	"sync/atomic"
 
-	"github.com/ashlar-go/ashlar/internal/packed"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -42,109 +40,60 @@ var noExtreme = Extreme{High: math.MinInt64, Low: math.MaxInt64}
 // activeSums has the requested bytes of the active blocks after each event: the change by each event, and the sum
 // before each group of ExtremeEvents.
 type activeSums struct {
-	before   int64 // the first event
+	changes  *trace.Changes
 	groups   []int64
-	changes  packed.Sequence
 	extremes []Extreme
 }
 
-// sumEvents is the usual number of events of a window. Each of two goroutines needs eight bytes for each event of one.
-const sumEvents = 1 << 21
-
-// A window has the sums of some events, from zero on.
-type window struct {
-	before   int64 // of blocks older than the recording
-	total    int64
-	groups   []int64
-	changes  packed.Sequence
-	extremes []Extreme
+// newActiveSums sums up changes, the halves of many on two processors.
+func newActiveSums(changes *trace.Changes) activeSums {
+	n := (changes.Len() + ExtremeEvents - 1) / ExtremeEvents
+	a := activeSums{changes, make([]int64, n), make([]Extreme, n)}
+	var total [2]int64
+	var halves sync.WaitGroup
+	halves.Go(func() { total[0] = a.sum(0, n/2) })
+	total[1] = a.sum(n/2, n)
+	halves.Wait()
+	a.raise(0, n/2, changes.Before())
+	a.raise(n/2, n, changes.Before()+total[0])
+	return a
 }
 
-// sum computes the sums of a number of events, in windows of a multiple of 4096.
-func (a *activeSums) sum(l *trace.Lifetimes, events, length int) {
-	windows := make([]window, max(1, (events+length-1)/length))
-	last := lastEnds(l)
-	var next atomic.Int64
-	var done sync.WaitGroup
-	for range min(2, len(windows)) {
-		done.Go(func() {
-			changes := make([]int64, min(events, length))
-			for n := int(next.Add(1)) - 1; n < len(windows); n = int(next.Add(1)) - 1 {
-				first := n * length
-				windows[n].sum(l, last, first, changes[:min(events-first, length)])
+// sumGroups is the number of groups whose changes are read at a time.
+const sumGroups = 32
+
+// sum sums up the changes of the groups from one index up to another, from zero on. It returns the sum of all.
+func (a *activeSums) sum(from, limit int) (total int64) {
+	var changes [sumGroups * ExtremeEvents]uint64
+	for from < limit {
+		first := from * ExtremeEvents
+		part := changes[:min(limit*ExtremeEvents, a.changes.Len(), first+len(changes))-first]
+		a.changes.Read(first, part)
+		for i, change := range part {
+			if i%ExtremeEvents == 0 {
+				a.groups[from], a.extremes[from] = total, noExtreme
+				from++
 			}
-		})
-	}
-	done.Wait()
-	groups := (events + ExtremeEvents - 1) / ExtremeEvents
-	a.groups, a.extremes = make([]int64, 0, groups), make([]Extreme, 0, groups)
-	a.before = windows[0].before
-	sum := a.before
-	for n := range windows {
-		w := &windows[n]
-		for i, x := range w.extremes {
-			a.groups = append(a.groups, sum+w.groups[i])
-			a.extremes = append(a.extremes, Extreme{sum + x.High, sum + x.Low, x.At})
+			total += int64(change)
+			a.extremes[from-1].add(first+i, total)
 		}
-		a.changes.Join(&w.changes)
-		sum += w.total
-		*w = window{}
 	}
+	return total
 }
 
-// sum sums up the events from first on, with memory for the change of each.
-func (w *window) sum(l *trace.Lifetimes, last []int, first int, changes []int64) {
-	clear(changes)
-	for i := 0; i < l.Len(); i++ {
-		if i%endBlocks == 0 && last[i/endBlocks] < first {
-			i += endBlocks - 1 // all of them ended before
-			continue
-		}
-		start, end := l.Start(i)-first, l.End(i)-first
-		if start >= len(changes) {
-			break // so do the later ones
-		}
-		starts, ends := start >= 0 || first == 0, uint(end) < uint(len(changes))
-		if start >= end || !starts && !ends {
-			continue
-		}
-		size := l.Size(i)
-		switch {
-		case start >= 0:
-			changes[start] += size
-		case starts:
-			w.before += size
-		}
-		if ends {
-			changes[end] -= size
-		}
+// raise adds bytes to the sums of the groups from one index up to another.
+func (a *activeSums) raise(from, limit int, bytes int64) {
+	for i := from; i < limit; i++ {
+		a.groups[i] += bytes
+		a.extremes[i].High += bytes
+		a.extremes[i].Low += bytes
 	}
-	for i, change := range changes {
-		if i%ExtremeEvents == 0 {
-			w.groups, w.extremes = append(w.groups, w.total), append(w.extremes, noExtreme)
-		}
-		w.total += change
-		w.extremes[len(w.extremes)-1].add(first+i, w.total)
-	}
-	w.changes.Append(changes)
-}
-
-// endBlocks is the number of blocks of a group in lastEnds.
-const endBlocks = 4096
-
-// lastEnds returns the last end of each group of blocks.
-func lastEnds(l *trace.Lifetimes) []int {
-	last := make([]int, (l.Len()+endBlocks-1)/endBlocks)
-	for i := range l.Len() {
-		last[i/endBlocks] = max(last[i/endBlocks], l.End(i))
-	}
-	return last
 }
 
 // ActiveBytes returns the requested bytes of the active blocks after an event; -1 is before the first event.
 func (a *activeSums) ActiveBytes(event int) int64 {
 	if event < 0 {
-		return a.before
+		return a.changes.Before()
 	}
 	var changes [ExtremeEvents]uint64
 	first := event / ExtremeEvents * ExtremeEvents
@@ -161,7 +110,7 @@ func (a *activeSums) ActiveBytes(event int) int64 {
 // ActiveBytes for each.
 func (a *activeSums) Active(first, limit int) iter.Seq2[int, int64] {
 	return func(yield func(event int, bytes int64) bool) {
-		if first < limit && first < 0 && !yield(-1, a.before) {
+		if first < limit && first < 0 && !yield(-1, a.changes.Before()) {
 			return
 		}
 		var changes [ExtremeEvents]uint64
@@ -185,7 +134,7 @@ func (a *activeSums) Active(first, limit int) iter.Seq2[int, int64] {
 func (a *activeSums) Extremes(first, limit int) Extreme {
 	x := noExtreme
 	if first < 0 {
-		x.add(-1, a.before)
+		x.add(-1, a.changes.Before())
 		first = 0
 	}
 	for first < limit {

@@ -90,20 +90,22 @@ func TestLifetimesAreThoseOfThePrograms(t *testing.T) {
 	}
 }
 
-// Sums do not depend on the windows in which they are made, and are those of the events.
-func TestWindowsOfSums(t *testing.T) {
+// Sums are those of the blocks and of the events.
+func TestActiveBytes(t *testing.T) {
 	for _, path := range recordings(t) {
 		s, h := recorded(t, path)
-		whole, peak := activeOf(h), h.Extremes(-1, h.Trace.Len())
-		h.SumAnew(4096)
-		if !slices.Equal(activeOf(h), whole) || h.Extremes(-1, h.Trace.Len()) != peak {
-			t.Errorf("%s: the sums of windows differ", path)
+		active := activeOf(h)
+		changes := make([]int64, h.Trace.Len()+2) // from event -1 on
+		for _, b := range h.Blocks() {
+			changes[b.Start+1] += b.Size
+			changes[b.End+1] -= b.Size
 		}
-		sums := trace.Totals{Requested: mem.Stat{Current: whole[0]}}
+		sums := trace.Totals{Requested: mem.Stat{Current: active[0]}}
+		bytes := changes[0]
 		for i, e := range s.Traces[0].Events {
 			sums.Add(e.Action, e.Size)
-			if i%1000 == 0 && sums.Requested.Current != whole[i+1] {
-				t.Fatalf("%s: %d bytes after event %d, want %d", path, whole[i+1], i, sums.Requested.Current)
+			if bytes += changes[i+1]; bytes != active[i+1] || sums.Requested.Current != bytes {
+				t.Fatalf("%s: %d bytes after event %d, want %d", path, active[i+1], i, bytes)
 			}
 		}
 	}

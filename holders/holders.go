@@ -128,7 +128,7 @@ func newHistory(s *snapshot.Snapshot, device int, frames *Frames, phases *stackP
 	if device < len(s.Traces) && s.Traces[device] != nil {
 		h.Trace = s.Traces[device]
 	}
-	h.sum(lives, h.Trace.Len(), sumEvents)
+	h.activeSums = newActiveSums(lives.Changes())
 	return h, nil
 }
 

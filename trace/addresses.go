@@ -15,13 +15,14 @@ const (
 // An address is the last block seen at ptr.
 type address struct {
 	ptr   driver.Pointer
+	size  int64 // requested bytes
 	block uint32
 	state addressState
 }
 
 // addresses finds the block at an address. It is a hash table with linear probing that never removes an address: a free
 // of an address that was never seen belongs to a block from before the recording, but a free of one that was seen and
-// is free is an anomaly. A slot has 16 bytes; at least a quarter of the slots are empty.
+// is free is an anomaly. A slot has 24 bytes; at least a quarter of the slots are empty.
 type addresses struct {
 	slots []address // a power of two
 	n     int       // in use

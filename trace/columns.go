@@ -238,6 +238,31 @@ func (c *Columns) each(column Field, f func(first int, values []uint64)) {
 	}
 }
 
+// find returns the indices of the events with one of some actions. Chunks that cannot have any are not read.
+func (c *Columns) find(wanted []mem.Action) (found []int32) {
+	var table [256]bool
+	for _, a := range wanted {
+		table[a] = true
+	}
+	v := make([]uint64, min(c.Len(), chunkEvents))
+	for i := 0; i < c.Len(); {
+		k, at := c.place(i)
+		n := min(c.n-i, chunkEvents-at)
+		actions := &k.columns[FieldAction]
+		least, most := actions.Range()
+		if slices.ContainsFunc(wanted, func(a mem.Action) bool { return least <= int64(a) && int64(a) <= most }) {
+			actions.Read(k.bytes, at, v[:n])
+			for j, a := range v[:n] {
+				if table[uint8(a)] {
+					found = append(found, int32(i+j))
+				}
+			}
+		}
+		i += n
+	}
+	return found
+}
+
 // EachNumber calls f for the numbers of a field that Numbers can replace, as they are without, with the index of an
 // event: for the first of several successive events with the same number at least.
 func (c *Columns) EachNumber(field Field, f func(i int, number uint32)) {

@@ -182,6 +182,7 @@ type converter struct {
 
 type heldCompletion struct {
 	block uint32
+	size  int64 // requested bytes of the block
 	entry int
 }
 
@@ -348,6 +349,14 @@ func (c *converter) poolIndex(id mem.PoolID) uint16 {
 		c.p.Pools = append(c.p.Pools, id)
 	}
 	return uint16(n)
+}
+
+// end emits an op that ends a block of some bytes.
+func (c *converter) end(entry int, op Op, size int64) {
+	if c.lives != nil {
+		c.lives.changes.add(entry, -size)
+	}
+	c.emit(entry, op)
 }
 
 func (c *converter) emit(entry int, op Op) {

@@ -29,7 +29,7 @@ func (c *converter) resolveReleases(alloc bool) {
 // flush emits the first n held completions.
 func (c *converter) flush(n int) {
 	for _, h := range c.held[:n] {
-		c.emit(h.entry, Op{Kind: OpComplete, Block: h.block})
+		c.end(h.entry, Op{Kind: OpComplete, Block: h.block}, h.size)
 	}
 	c.held = append(c.held[:0], c.held[n:]...)
 }
@@ -43,12 +43,12 @@ func (c *converter) alloc(i int, e *Event) {
 	switch s.state {
 	case addressLive:
 		c.p.Anomalies.add(i, "alloc at %#x, where a block is live: its free is missing", e.Ptr)
-		c.emit(i, Op{Kind: OpFree, Block: s.block})
+		c.end(i, Op{Kind: OpFree, Block: s.block}, s.size)
 	case addressPending:
 		c.p.Anomalies.add(i, "alloc at %#x, where a block is still waiting for other streams", e.Ptr)
-		c.emit(i, Op{Kind: OpComplete, Block: s.block})
+		c.end(i, Op{Kind: OpComplete, Block: s.block}, s.size)
 	}
-	*s = address{ptr: e.Ptr, block: c.newBlock(), state: addressLive}
+	*s = address{ptr: e.Ptr, size: e.Size, block: c.newBlock(), state: addressLive}
 	c.emit(i, Op{Kind: OpAlloc, Block: s.block, Size: e.Size, Stream: c.stream(e), Pool: c.pool(i, e)})
 }
 
@@ -63,7 +63,7 @@ func (c *converter) freeRequested(i int, e, next *Event) (both bool) {
 	case addressPending:
 		c.p.Anomalies.add(i, "free of %#x, whose last free has not completed", e.Ptr)
 		if both {
-			c.emit(i, Op{Kind: OpComplete, Block: s.block})
+			c.end(i, Op{Kind: OpComplete, Block: s.block}, s.size)
 			s.state = addressFree
 		}
 		return both
@@ -73,9 +73,9 @@ func (c *converter) freeRequested(i int, e, next *Event) (both bool) {
 	}
 	if both || c.completions == 0 {
 		if both && c.lives != nil {
-			c.lives.free(s.block, int32(i))
+			c.lives.free(s.block, s.size, int32(i))
 		} else {
-			c.emit(i, Op{Kind: OpFree, Block: s.block})
+			c.end(i, Op{Kind: OpFree, Block: s.block}, s.size)
 		}
 		s.state = addressFree
 		return both
@@ -90,23 +90,23 @@ func (c *converter) freeCompleted(i int, e *Event) {
 	s := c.seen.at(e.Ptr)
 	switch s.state {
 	case addressPending:
-		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
+		c.held = append(c.held, heldCompletion{block: s.block, size: s.size, entry: i})
 	case addressUnseen:
 		c.before(i, e, s)
 		if c.requests == 0 {
 			c.resolveReleases(false)
-			c.emit(i, Op{Kind: OpFree, Block: s.block})
+			c.end(i, Op{Kind: OpFree, Block: s.block}, s.size)
 			break
 		}
 		// The free was requested before the recording too.
-		c.prelude = append(c.prelude, unseenOp{Op{Kind: OpFreeDeferred, Block: s.block}, e.Ptr, i})
-		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
+		c.prelude = append(c.prelude, unseenOp{Op{Kind: OpFreeDeferred, Block: s.block}, e.Ptr, s.size, i})
+		c.held = append(c.held, heldCompletion{block: s.block, size: s.size, entry: i})
 	case addressLive:
 		if c.requests > 0 {
 			c.p.Anomalies.add(i, "free of %#x completed, but was not requested", e.Ptr)
 		}
 		c.resolveReleases(false)
-		c.emit(i, Op{Kind: OpFree, Block: s.block})
+		c.end(i, Op{Kind: OpFree, Block: s.block}, s.size)
 	case addressFree:
 		c.p.Anomalies.add(i, "free of %#x completed, where no block is live", e.Ptr)
 	}
@@ -120,16 +120,17 @@ func (c *converter) before(i int, e *Event, s *address) {
 		c.p.Anomalies.add(i, "free of %d bytes at %#x", e.Size, e.Ptr)
 		size = 0
 	}
-	s.block, s.state = c.newBlock(), addressLive
+	s.block, s.size, s.state = c.newBlock(), size, addressLive
 	c.older(unseenOp{
-		Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)}, e.Ptr, i,
+		Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)}, e.Ptr, size, i,
 	})
 }
 
-// An unseenOp is an op that no entry shows, with the address of its block.
+// An unseenOp is an op that no entry shows, with the address and the requested bytes of its block.
 type unseenOp struct {
 	Op
 	ptr   driver.Pointer
+	bytes int64
 	entry int // that frees the block, or -1
 }
 
@@ -150,11 +151,11 @@ func (c *converter) survivors() error {
 		s := c.seen.at(b.Ptr)
 		switch s.state {
 		case addressUnseen:
-			s.block, s.state = c.newBlock(), addressLive
+			s.block, s.size, s.state = c.newBlock(), b.Size, addressLive
 			stream, _ := slices.BinarySearch(c.handles, b.Stream)
 			pool := c.poolIndex(b.Pool)
 			c.older(unseenOp{
-				Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: pool}, b.Ptr, -1,
+				Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: pool}, b.Ptr, b.Size, -1,
 			})
 		case addressFree:
 			if c.completions > 0 { // otherwise it may be pending
@@ -174,9 +175,9 @@ func (c *converter) gap(before int) {
 	for _, s := range c.seen.slots {
 		switch s.state {
 		case addressLive:
-			lost = append(lost, unseenOp{Op{Kind: OpFree, Block: s.block}, s.ptr, -1})
+			lost = append(lost, unseenOp{Op{Kind: OpFree, Block: s.block}, s.ptr, s.size, -1})
 		case addressPending:
-			lost = append(lost, unseenOp{Op{Kind: OpComplete, Block: s.block}, s.ptr, -1})
+			lost = append(lost, unseenOp{Op{Kind: OpComplete, Block: s.block}, s.ptr, s.size, -1})
 		}
 	}
 	slices.SortFunc(lost, func(a, b unseenOp) int { return cmp.Compare(a.Block, b.Block) })

@@ -10,7 +10,8 @@ import (
 )
 
 // Lifetimes are those of the blocks of a recording, in the order of their allocations, the older ones first: 8 bytes
-// for each block, besides the events. They do not change, and may be used by several goroutines.
+// for each block and about one for each event, besides the events. They do not change, and may be used by several
+// goroutines.
 type Lifetimes struct {
 	Streams []uint64     // handles, ascending; Lifetime.Stream indexes it
 	Pools   []mem.PoolID // Lifetime.Pool indexes it; Pools[0] is the default pool
@@ -18,6 +19,7 @@ type Lifetimes struct {
 	Prelude   Prelude   // as in Program
 	Anomalies Anomalies // as in Program
 
+	changes Changes
 	trace   *Trace
 	spans   []spanPiece // all but the last of spanBlocks blocks
 	n       int         // blocks
@@ -102,6 +104,9 @@ type Lifetime struct {
 // ActiveAt reports whether the block is active after an event.
 func (b *Lifetime) ActiveAt(event int) bool { return int(b.Start) <= event && event < int(b.End) }
 
+// Changes returns the changes of the requested bytes of the active blocks.
+func (l *Lifetimes) Changes() *Changes { return &l.changes }
+
 // Len returns the number of blocks.
 func (l *Lifetimes) Len() int { return l.n }
 
@@ -122,12 +127,18 @@ func (l *Lifetimes) Since(event int) int {
 	return sort.Search(l.n, func(i int) bool { return l.Start(i) > event })
 }
 
+// oddAt returns a block if it is in odd, or nil.
+func (l *Lifetimes) oddAt(i int) *Lifetime {
+	if l.delay(i) != delayOdd {
+		return nil
+	}
+	return l.odd[int32(i)]
+}
+
 // Size returns Lifetime.Size of a block.
 func (l *Lifetimes) Size(i int) int64 {
-	if l.delay(i) == delayOdd {
-		if b := l.odd[int32(i)]; !b.Recorded {
-			return b.Size
-		}
+	if odd := l.oddAt(i); odd != nil && !odd.Recorded {
+		return odd.Size
 	}
 	if l.trace.Columns != nil {
 		return l.trace.Columns.Size(int(l.span(i).start))
@@ -137,21 +148,17 @@ func (l *Lifetimes) Size(i int) int64 {
 
 // Ptr returns Lifetime.Ptr of a block.
 func (l *Lifetimes) Ptr(i int) driver.Pointer {
-	if l.delay(i) == delayOdd {
-		if b := l.odd[int32(i)]; !b.Recorded {
-			return b.Ptr
-		}
+	if odd := l.oddAt(i); odd != nil && !odd.Recorded {
+		return odd.Ptr
 	}
 	return l.trace.ptr(int(l.span(i).start))
 }
 
-// At returns the lifetime of a block.
+// At returns the lifetime of a block. A LifetimesReader is quicker for successive ones.
 func (l *Lifetimes) At(i int) Lifetime {
-	var odd *Lifetime
-	if l.delay(i) == delayOdd {
-		if odd = l.odd[int32(i)]; !odd.Recorded {
-			return *odd
-		}
+	odd := l.oddAt(i)
+	if odd != nil && !odd.Recorded {
+		return *odd
 	}
 	e := l.trace.At(int(l.span(i).start))
 	return l.recorded(i, &e, odd)

@@ -68,15 +68,40 @@ func randomHistory(random *rand.Rand, n int, without mem.Action) (t *Trace, live
 func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
 	t.Helper()
 	last := -1
+	reader, sizes := l.Reader(), l.Reader(FieldSize)
 	for i := range l.Len() {
 		b := l.At(i)
 		all = append(all, b)
 		if l.Start(i) != int(b.Start) || l.End(i) != int(b.End) || l.Size(i) != b.Size || l.Ptr(i) != b.Ptr || l.Start(i) < last {
 			t.Fatalf("block %d: %+v", i, b)
 		}
+		if read := reader.At(i); read != b || sizes.At(i).Size != b.Size {
+			t.Fatalf("block %d: a reader has %+v, want %+v", i, read, b)
+		}
 		last = l.Start(i)
 	}
+	wantChanges(t, l, all)
 	return all
+}
+
+// wantChanges checks that changes are those by the blocks.
+func wantChanges(t *testing.T, l *Lifetimes, blocks []Lifetime) {
+	t.Helper()
+	want := make([]int64, l.events+2) // from event -1 on
+	for _, b := range blocks {
+		want[b.Start+1] += b.Size
+		want[b.End+1] -= b.Size
+	}
+	got := make([]uint64, l.Changes().Len())
+	l.Changes().Read(0, got)
+	if len(got) != l.events || l.Changes().Before() != want[0] {
+		t.Fatalf("%d changes, and %d bytes before them; want %d and %d", len(got), l.Changes().Before(), l.events, want[0])
+	}
+	for i, x := range got {
+		if int64(x) != want[i+1] {
+			t.Fatalf("event %d changes %d bytes, want %d", i, int64(x), want[i+1])
+		}
+	}
 }
 
 // Lifetimes do not depend on the form of the events, nor on whether they are derived while the events are read.

@@ -65,6 +65,7 @@ func (l *Lifetimes) request(entry int32, op Op) {
 	switch op.Kind {
 	case OpAlloc:
 		l.span(int(op.Block)).start = entry
+		l.changes.add(int(entry), op.Size)
 	case OpFree:
 		l.span(int(op.Block)).end = entry
 		l.setFreed(int32(op.Block), entry)
@@ -75,9 +76,11 @@ func (l *Lifetimes) request(entry int32, op Op) {
 	}
 }
 
-// free ends a block whose free was requested at an event and completed at the next one. It is active up to that.
-func (l *Lifetimes) free(block uint32, event int32) {
+// free ends a block of some bytes whose free was requested at an event and completed at the next one. It is active up
+// to that.
+func (l *Lifetimes) free(block uint32, size int64, event int32) {
 	l.grow(block + 1)
+	l.changes.add(int(event)+1, -size)
 	l.span(int(block)).end = event + 1
 	l.setFreed(int32(block), event)
 }
@@ -121,17 +124,20 @@ func (l *Lifetimes) unseen(event int32, op unseenOp) {
 	l.grow(op.Block + 1)
 	switch op.Kind {
 	case OpAlloc:
+		l.changes.add(int(event), op.bytes)
 		b := l.oddly(int32(op.Block))
 		*b = Lifetime{
 			Ptr: op.ptr, Size: op.Size, Start: event, Freed: b.Freed, Stream: op.Stream, Pool: op.Pool,
 		}
 		l.span(int(op.Block)).start = event
 	case OpFree:
+		l.changes.add(int(event), -op.bytes)
 		l.span(int(op.Block)).end = event
 		l.setFreed(int32(op.Block), event)
 	case OpFreeDeferred:
 		l.oddly(int32(op.Block)).Freed = event
 	case OpComplete:
+		l.changes.add(int(event), -op.bytes)
 		l.complete(op.Block, event)
 	}
 }
@@ -140,6 +146,7 @@ func (l *Lifetimes) unseen(event int32, op unseenOp) {
 func (l *Lifetimes) finish() {
 	n := int32(l.trace.Len())
 	l.events = int(n)
+	l.changes.finish(l.events)
 	for i := range l.n {
 		s := l.span(i)
 		end := s.end

@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -34,25 +36,14 @@ func (t *Trace) At(i int) Event {
 
 // Find returns the indices of the events with one of some actions.
 func (t *Trace) Find(actions ...mem.Action) (found []int32) {
-	var wanted [256]bool
-	for _, a := range actions {
-		wanted[a] = true
+	if t.Columns != nil {
+		return t.Columns.find(actions)
 	}
-	if t.Columns == nil {
-		for i := range t.Events {
-			if wanted[t.Events[i].Action] {
-				found = append(found, int32(i))
-			}
+	for i := range t.Events {
+		if slices.Contains(actions, t.Events[i].Action) {
+			found = append(found, int32(i))
 		}
-		return found
 	}
-	t.Columns.each(FieldAction, func(i int, actions []uint64) {
-		for j, a := range actions {
-			if wanted[a] {
-				found = append(found, int32(i+j))
-			}
-		}
-	})
 	return found
 }
 

@@ -29,6 +29,18 @@ func (x *Column) At(b []byte, i int) uint64 {
 	return x.base + x.slope*uint64(i)>>16 + v<<x.shift
 }
 
+// Range returns bounds of the numbers, which are signed. They may lie further apart than the numbers.
+func (x *Column) Range() (least, most int64) {
+	if x.dictionary > 0 || x.slope > 0 || x.width > longestNumber {
+		return math.MinInt64, math.MaxInt64
+	}
+	least, most = int64(x.base), int64(x.base+(1<<x.width-1)<<x.shift)
+	if most < least {
+		most = math.MaxInt64
+	}
+	return least, most
+}
+
 // Read sets v to the numbers from an index on.
 func (x *Column) Read(b []byte, from int, v []uint64) {
 	if x.width == 0 && x.slope == 0 {

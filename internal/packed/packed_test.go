@@ -41,6 +41,12 @@ func TestColumnsHaveTheirNumbers(t *testing.T) {
 			t.Fatalf("column %d: %v, want %v", i, v, x.want)
 		}
 		k := random.IntN(len(v))
+		least, most := x.Range()
+		for _, y := range x.want {
+			if int64(y) < least || int64(y) > most {
+				t.Fatalf("column %d: %d is not from %d to %d", i, int64(y), least, most)
+			}
+		}
 		x.Read(p.Bytes, k, v[k:])
 		if !slices.Equal(v[k:], x.want[k:]) || x.At(p.Bytes, k) != x.want[k] {
 			t.Fatalf("column %d from %d: %v and %d, want %v", i, k, v[k:], x.At(p.Bytes, k), x.want[k:])
@@ -50,14 +56,16 @@ func TestColumnsHaveTheirNumbers(t *testing.T) {
 
 func TestSequences(t *testing.T) {
 	var s Sequence
-	want := make([]int64, 3*partLength+7)
+	want := make([]int64, 3*PartLength+7)
 	for i := range want {
 		want[i] = int64(i%100-50) * 512
 	}
-	s.Append(want[:2*partLength])
-	var rest Sequence
-	rest.Append(want[2*partLength:])
-	s.Join(&rest)
+	s.Append(want[:2*PartLength])
+	s.Append(want[2*PartLength:])
+	for _, part := range []int{1, 3} {
+		s.Change(part, func(numbers []int64) { numbers[6] = -1 << 60 })
+		want[part*PartLength+6] = -1 << 60
+	}
 	got := make([]uint64, len(want)-3)
 	s.Read(3, got)
 	for i, x := range got {
