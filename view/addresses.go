@@ -89,9 +89,35 @@ func (p *addressPainter) paint() bool {
 func (p *addressPainter) visible(start, end int32) (x0, x1 int) {
 	x0 = sort.Search(len(p.list), func(i int) bool { return p.list[i].event >= int(start) })
 	if x0 < len(p.list) && p.list[x0].event < int(end) {
-		x1 = x0 + sort.Search(len(p.list)-x0, func(i int) bool { return p.list[x0+i].event >= int(end) })
+		x1 = p.after(x0, end)
 	}
 	return x0, x1
+}
+
+// after returns the first column from x0 on that shows no moment before end.
+func (p *addressPainter) after(x0 int, end int32) int {
+	return x0 + sort.Search(len(p.list)-x0, func(i int) bool { return p.list[x0+i].event >= int(end) })
+}
+
+// eachVisible calls visit for the blocks that some column shows, with the first of their columns, in the order of their
+// allocations, until it returns false.
+func (p *addressPainter) eachVisible(visit func(i uint32, x0 int) bool) {
+	r := p.r
+	if len(p.list) == 0 {
+		return
+	}
+	for _, i := range r.ends.active(r.lives, p.list[0].event, nil) {
+		if !visit(i, 0) {
+			return
+		}
+	}
+	next, more := r.lives.Since(p.list[0].event), true
+	for x := 1; x < len(p.list) && more; x++ {
+		next = r.ends.begun(r.lives, next, p.list[x].event, func(i uint32) bool {
+			more = visit(i, x)
+			return more
+		})
+	}
 }
 
 // paintSegments adds the segments. Those that lie side by side for the same time are joined if they are small.
@@ -127,20 +153,13 @@ func truth(b bool) int {
 
 // paintBlocks adds the blocks that are at least a row high, and counts the others in cells.
 func (p *addressPainter) paintBlocks() bool {
-	if len(p.list) == 0 {
-		return true
-	}
-	first, last := p.list[0].event, p.list[len(p.list)-1].event
 	fits := true
-	p.r.eachActive(first, last, func(i uint32) bool {
+	p.eachVisible(func(i uint32, x0 int) bool {
 		if p.w.match != nil && !p.w.match(i) {
 			return true
 		}
 		l := p.r.lives
-		x0, x1 := p.visible(int32(l.Start(int(i))), int32(l.End(int(i))))
-		if x1 <= x0 {
-			return true
-		}
+		x1 := p.after(x0, int32(l.End(int(i))))
 		size := l.Size(int(i))
 		y, ok := p.place(i)
 		if !ok || y+size <= p.w.low || y >= p.w.high || size == 0 {
@@ -220,19 +239,4 @@ func (p *addressPainter) addSegments(c *container) {
 	c.add("sstream", t.stream)
 	c.add("spool", t.pool)
 	c.add("sexpandable", t.expandable)
-}
-
-// eachActive calls visit for the blocks that are active after some event from first to last, in the order of their
-// allocations, until it returns false.
-func (r *Recording) eachActive(first, last int, visit func(i uint32) bool) {
-	for _, i := range r.ends.active(r.lives, first, nil) {
-		if !visit(i) {
-			return
-		}
-	}
-	for next := r.lives.Since(first); next < r.lives.Len() && r.lives.Start(next) <= last; next++ {
-		if !visit(uint32(next)) {
-			return
-		}
-	}
 }

@@ -49,8 +49,8 @@ func newRecordings(s *snapshot.Snapshot) (all []*Recording, err error) {
 		})
 		r.segments = segmentsOf(h)
 		r.levels = levelsOf(r.segments)
-		r.addressAxis()
 		rest.Wait()
+		r.addressAxis()
 		all = append(all, r)
 	}
 	return all, nil

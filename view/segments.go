@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/holders"
@@ -84,26 +85,36 @@ func spansOf(r *Recording) []span {
 		ranges = appendRange(ranges, addressRange{r.segments[i].Ptr, r.segments[i].limit})
 	}
 	known := spansFrom(ranges)
-	more := false
-	for i := range r.lives.Len() {
-		ptr := r.lives.Ptr(i)
-		if _, ok := yOf(known, ptr); ok {
-			continue
-		}
-		if size := r.lives.Size(i); size > 0 {
-			more = true
-			ranges = append(ranges, addressRange{ptr, ptr + driver.Pointer(size)})
-		}
-	}
-	if !more {
+	var others [2][]addressRange // of each half of the blocks
+	var halves sync.WaitGroup
+	n := r.lives.Len()
+	halves.Go(func() { others[0] = r.outside(known, 0, n/2) })
+	others[1] = r.outside(known, n/2, n)
+	halves.Wait()
+	if len(others[0])+len(others[1]) == 0 {
 		return known
 	}
+	ranges = slices.Concat(ranges, others[0], others[1])
 	slices.SortFunc(ranges, func(a, b addressRange) int { return cmp.Compare(a.ptr, b.ptr) })
 	var joined []addressRange
 	for _, x := range ranges {
 		joined = appendRange(joined, x)
 	}
 	return spansFrom(joined)
+}
+
+// outside returns the ranges of the blocks from one index up to another that begin outside of spans.
+func (r *Recording) outside(known []span, from, limit int) (ranges []addressRange) {
+	for i := from; i < limit; i++ {
+		ptr := r.lives.Ptr(i)
+		if _, ok := yOf(known, ptr); ok {
+			continue
+		}
+		if size := r.lives.Size(i); size > 0 {
+			ranges = append(ranges, addressRange{ptr, ptr + driver.Pointer(size)})
+		}
+	}
+	return ranges
 }
 
 // An addressRange is the addresses from ptr to limit-1.

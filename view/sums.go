@@ -55,6 +55,24 @@ func (t endTree) active(blocks *trace.Lifetimes, event int, list []uint32) []uin
 	return list
 }
 
+// begun calls visit for the blocks that begin after an earlier moment, up to an event, and are active after it, in the
+// order of their allocations, until it returns false. Next is the first block that begins later than that moment; begun
+// returns the one for the event. Groups of blocks that have all ended are passed over.
+func (t endTree) begun(blocks *trace.Lifetimes, next, event int, visit func(i uint32) bool) int {
+	for next < blocks.Len() && blocks.Start(next) <= event {
+		n := next + leaf
+		if next%leaf == 0 && n <= blocks.Len() && int(t[0][next/leaf]) <= event && blocks.Start(n-1) <= event {
+			next = n
+			continue
+		}
+		if blocks.End(next) > event && !visit(uint32(next)) {
+			return next
+		}
+		next++
+	}
+	return next
+}
+
 // activeSet follows the active blocks from moment to moment.
 type activeSet struct {
 	r     *Recording
@@ -77,11 +95,12 @@ func (a *activeSet) advance(event int) {
 		return
 	}
 	a.list = filtered(a.list, func(i uint32) bool { return blocks.End(int(i)) > event })
-	for ; a.next < blocks.Len() && blocks.Start(a.next) <= event; a.next++ {
-		if blocks.End(a.next) > event && (a.match == nil || a.match(uint32(a.next))) {
-			a.list = append(a.list, uint32(a.next))
+	a.next = a.r.ends.begun(blocks, a.next, event, func(i uint32) bool {
+		if a.match == nil || a.match(i) {
+			a.list = append(a.list, i)
 		}
-	}
+		return true
+	})
 }
 
 // filtered keeps the items that match, in place.
