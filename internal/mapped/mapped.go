@@ -8,8 +8,7 @@
 // A File counts its owners: the one that opened it, and every tensor that looks into it. The memory goes with the last.
 //
 // What it does not do: follow a file that grows, or keep another program from truncating one. A page beyond the new end
-// faults when it is looked at, and kills the process as any such fault does; Populate reports it as an error instead,
-// as long as the file is cut before it and not after.
+// faults when it is looked at, and kills the process as any such fault does. ReadAt and Try report it as an error.
 package mapped
 
 import (
@@ -27,6 +26,7 @@ import (
 type File struct {
 	bytes  []byte
 	mapped bool
+	file   *os.File // of a mapping
 	owners atomic.Int64
 }
 
@@ -41,7 +41,13 @@ func Open(path string, limit int64, judge func(start []byte) error) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	m := &File{}
+	m.owners.Store(1)
+	defer func() {
+		if m.file == nil {
+			_ = f.Close()
+		}
+	}()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -59,8 +65,6 @@ func Open(path string, limit int64, judge func(start []byte) error) (*File, erro
 			return nil, err
 		}
 	}
-	m := &File{}
-	m.owners.Store(1)
 	if info.Mode().IsRegular() {
 		if info.Size() == 0 {
 			return m, nil
@@ -94,6 +98,7 @@ func (m *File) mapWhole(f *os.File, path string, size int64) (err error) {
 	if err != nil {
 		return &os.PathError{Op: "map", Path: path, Err: err}
 	}
+	m.file = f
 	return nil
 }
 
@@ -102,6 +107,23 @@ func (f *File) Bytes() []byte { return f.bytes }
 
 // Mapped reports whether the bytes are a mapping, which takes memory only for what was looked at.
 func (f *File) Mapped() bool { return f.mapped }
+
+// ReadAt implements io.ReaderAt. It reads the file itself: where that was truncated it returns an error, unlike a look
+// at Bytes, which faults.
+func (f *File) ReadAt(b []byte, at int64) (int, error) {
+	var r io.ReaderAt = bytes.NewReader(f.bytes)
+	if f.mapped {
+		r = f.file
+	}
+	n, err := r.ReadAt(b, at)
+	switch {
+	case n == len(b):
+		err = nil
+	case err == io.EOF && f.mapped:
+		err = fmt.Errorf("byte %d cannot be read: the file was truncated", at+int64(n))
+	}
+	return n, err
+}
 
 // Retain adds an owner and returns f. It panics if there is none left.
 func (f *File) Retain() *File {
@@ -128,39 +150,32 @@ func (f *File) Release() error {
 	if !f.mapped {
 		return nil
 	}
-	return unmapFile(b)
+	return errors.Join(unmapFile(b), f.file.Close())
 }
 
 // errNone is the error of a mapping where there are none.
 var errNone = fmt.Errorf("mapped: no mappings: %w", errors.ErrUnsupported)
 
-// pageSize is at most the size of a page of any system: one byte in each is looked at.
-const pageSize = 4 << 10
-
-// Populate brings b, part of the bytes of a File, into memory and waits for it. Several goroutines that call it for
-// different parts keep a disk busy. The error says that the bytes could not be read: the disk failed, or the file was
-// truncated.
-func Populate(b []byte) (err error) {
-	if len(b) == 0 || populate(b) == nil {
-		return nil
-	}
+// Try calls f, which looks at the bytes of Files on its own goroutine. The error says that some could not be read: the
+// disk failed, or a file was truncated.
+func Try(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if fault, ok := recover().(interface{ Addr() uintptr }); ok {
+		switch fault := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }:
 			err = fmt.Errorf("mapped: the page at %#x could not be read: the disk failed, or the file was truncated",
 				fault.Addr())
+		default:
+			panic(fault)
 		}
 	}()
-	var sum byte
-	for i := 0; i < len(b); i += pageSize {
-		sum ^= b[i]
-	}
-	sum ^= b[len(b)-1]
-	looked.Store(uint32(sum)) // so that the loop is not left out
+	f()
 	return nil
 }
 
-var looked atomic.Uint32
+// pageSize is at most the size of a page of any system.
+const pageSize = 4 << 10
 
 // Prepare has the system back b, memory of a mapping that is about to be written for the first time, without changing
 // what it holds. It is advice. A first write finds a page and clears it, which costs more than the write itself:

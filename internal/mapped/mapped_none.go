@@ -8,7 +8,5 @@ func mapFile(*os.File, int) ([]byte, error) { return nil, errNone }
 
 func unmapFile([]byte) error { return nil }
 
-func populate([]byte) error { return errNone }
-
 // prepare leaves it to the first write.
 func prepare([]byte) {}

@@ -76,14 +76,15 @@ func TestOpenOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// Every part, aligned or not, is populated, and says so if it cannot be.
-func TestPopulate(t *testing.T) {
-	content := bytes.Repeat([]byte{1}, 10*pageSize+5)
+// Every part, aligned or not, can be read, and a part that was truncated is an error.
+func TestATruncatedFileIsAnError(t *testing.T) {
+	content := bytes.Repeat([]byte{1, 2, 3, 4, 5}, 2*pageSize)
 	path := file(t, content)
 	f := open(t, path)
 	defer f.Release()
 	for _, r := range [][2]int{{0, 0}, {0, 1}, {0, len(content)}, {pageSize - 1, pageSize + 1}, {7, 8}, {len(content) - 1, len(content)}} {
-		if err := Populate(f.Bytes()[r[0]:r[1]]); err != nil {
+		b := make([]byte, r[1]-r[0])
+		if n, err := f.ReadAt(b, int64(r[0])); n != len(b) || err != nil || !bytes.Equal(b, content[r[0]:r[1]]) {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
@@ -93,12 +94,17 @@ func TestPopulate(t *testing.T) {
 	if err := os.Truncate(path, pageSize); err != nil {
 		t.Fatal(err)
 	}
-	if err := Populate(f.Bytes()[8*pageSize:]); err == nil || !strings.Contains(err.Error(), "truncated") {
-		t.Errorf("beyond the end of a truncated file: %v", err)
+	for at, cut := range map[int]bool{0: false, pageSize - 1: false, 8 * pageSize: true} {
+		var b [1]byte
+		_, read := f.ReadAt(b[:], int64(at))
+		seen := Try(func() { b[0] = f.Bytes()[at] })
+		for _, err := range []error{read, seen} {
+			if cut != (err != nil) || cut && !strings.Contains(err.Error(), "truncated") {
+				t.Errorf("byte %d: %v", at, err)
+			}
+		}
 	}
-	if err := Populate(f.Bytes()[:pageSize]); err != nil {
-		t.Errorf("before the end of a truncated file: %v", err)
-	}
+	testkit.WantPanic(t, "a panic that is no fault", "mine", func() { _ = Try(func() { panic("mine") }) })
 }
 
 // Prepare changes nothing, of memory that was written and of memory that was not.

@@ -4,7 +4,6 @@ package mapped
 
 import (
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,10 +17,3 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 }
 
 func unmapFile(b []byte) error { return unix.Munmap(b) }
-
-// wholePages returns b with all of the page that it starts in: advice wants the start of one. The bytes before b are
-// the mapping's too, which starts at a page itself.
-func wholePages(b []byte) []byte {
-	before := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(unix.Getpagesize()))
-	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), -before)), len(b)+before)
-}

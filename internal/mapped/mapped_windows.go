@@ -26,8 +26,5 @@ func unmapFile(b []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-// populate leaves it to Populate to look at the pages.
-func populate([]byte) error { return errNone }
-
 // prepare leaves it to the first write.
 func prepare([]byte) {}

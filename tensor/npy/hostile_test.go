@@ -261,6 +261,10 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	if _, err := OpenZip(twice); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), `"x" is duplicate`) {
 		t.Errorf("%v", err)
 	}
+	if _, err := OpenZip(overlapping(t)); !errors.Is(err, ErrFormat) ||
+		!strings.Contains(err.Error(), "overlap") {
+		t.Errorf("%v", err)
+	}
 	others := archive(t, func(z *zip.Writer) error {
 		_, err := z.Create("../../x.txt")
 		return err
@@ -271,6 +275,35 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		t.Errorf("%q", a.Names())
 	}
 	testkit.Must(t, a.Close())
+}
+
+// overlapping makes an archive whose directory lists one array under many names: 1,000 times the bytes of the file.
+func overlapping(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(archive(t, func(z *zip.Writer) error {
+		w, err := z.Create("x0000.npy")
+		if err == nil {
+			_, err = w.Write(file(good, 16))
+		}
+		return err
+	}))
+	testkit.Must(t, err)
+	at := bytes.Index(content, []byte("PK\x01\x02"))
+	end := bytes.Index(content, []byte("PK\x05\x06"))
+	entry, trailer := content[at:end], bytes.Clone(content[end:])
+	whole := bytes.Clone(content[:at])
+	const names = 1000
+	for i := range names {
+		copied := bytes.Clone(entry)
+		copy(copied[46:], fmt.Sprintf("x%04d", i))
+		whole = append(whole, copied...)
+	}
+	binary.LittleEndian.PutUint16(trailer[8:], names)
+	binary.LittleEndian.PutUint16(trailer[10:], names)
+	binary.LittleEndian.PutUint32(trailer[12:], uint32(names*len(entry)))
+	path := filepath.Join(t.TempDir(), "overlapping.npz")
+	testkit.Must(t, os.WriteFile(path, append(whole, trailer...), 0o600))
+	return path
 }
 
 // FuzzNPY reads arbitrary bytes: an accepted array is written and reads back the same.

@@ -144,7 +144,10 @@ func Open(path string, o Options) (*File, error) {
 	}
 	f := &File{path: path, options: o, memory: memory}
 	r := bytes.NewReader(memory.Bytes())
-	if f.info, err = readHeader(r); err == nil {
+	if fault := mapped.Try(func() { f.info, err = readHeader(r) }); fault != nil {
+		err = fault
+	}
+	if err == nil {
 		if rest := int64(r.Len()); rest < f.info.Size {
 			err = wrong("%s%v takes %d bytes, and the file has %d after its header", f.info.Descr, f.info.Shape,
 				f.info.Size, rest)
@@ -179,12 +182,8 @@ func (f *File) Load(p *tensor.Place) (*tensor.Tensor, error) {
 		t, err = transfer.Share(p, f.memory, f.data, n.DType, n.Shape, n.strides())
 	} else {
 		t, err = n.load(p, func(at int64, piece []byte) ([]byte, error) {
-			b := f.data[at : at+int64(len(piece))]
-			if err := mapped.Populate(b); err != nil || !n.BigEndian {
-				return b, err
-			}
-			copy(piece, b) // the mapping must not be swapped: it may be loaded again
-			return piece, nil
+			_, err := f.memory.ReadAt(piece, int64(len(f.memory.Bytes())-len(f.data))+at)
+			return piece, err
 		})
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package npy
 
 import (
 	"archive/zip"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ type Archive struct {
 }
 
 // OpenZip opens an archive and reads its directory. It ignores entries whose names do not end in .npy and refuses
-// duplicate names. The error matches ErrFormat, or is an error of the system. Close the archive after use.
+// duplicate names and arrays that share bytes. The error matches ErrFormat, or is an error of the system. Close the archive after use.
 func OpenZip(path string) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,6 +70,34 @@ func (a *Archive) readDirectory() error {
 		}
 		a.files[name] = f
 		a.names = append(a.names, name)
+	}
+	return a.checkOverlap()
+}
+
+// checkOverlap refuses an archive in which arrays share bytes: with them a small file declares any number of large
+// arrays. Writers of archives write each array once.
+func (a *Archive) checkOverlap() error {
+	type extent struct {
+		begin, end uint64
+		name       string
+	}
+	extents := make([]extent, 0, len(a.names))
+	for _, name := range a.names {
+		f := a.files[name]
+		begin, err := f.DataOffset()
+		if err != nil {
+			return wrong("the array %.100q: %v", name, err)
+		}
+		if f.CompressedSize64 > 0 {
+			extents = append(extents, extent{uint64(begin), uint64(begin) + f.CompressedSize64, name})
+		}
+	}
+	slices.SortFunc(extents, func(x, y extent) int { return cmp.Compare(x.begin, y.begin) })
+	for i := 1; i < len(extents); i++ {
+		if x, y := extents[i-1], extents[i]; y.begin < x.end {
+			return wrong("the arrays %.100q and %.100q overlap: bytes %d to %d and %d to %d", x.name, y.name, x.begin,
+				x.end, y.begin, y.end)
+		}
 	}
 	return nil
 }

@@ -157,8 +157,8 @@ type piece struct {
 	to     *tensor.Tensor
 	at, n  int64 // its bytes of the region
 	from   region
-	memory []byte // of the file
-	f      *File  // for messages
+	memory *mapped.File
+	f      *File // for messages
 	name   string
 }
 
@@ -180,7 +180,7 @@ func (l *loading) add(f *File, p *tensor.Place, e *entry, r region) error {
 		l.done += size
 	} else if t, err = transfer.New(p, e.DType, size, r.shape, nil); err == nil {
 		for at := int64(0); at < size; at += transfer.Piece {
-			l.pieces = append(l.pieces, piece{t, at, min(transfer.Piece, size-at), r, b, f, e.Name})
+			l.pieces = append(l.pieces, piece{t, at, min(transfer.Piece, size-at), r, memory, f, e.Name})
 		}
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +109,34 @@ func TestTensorsLookIntoThePrivateMapping(t *testing.T) {
 	b.Release()
 	if memory.Bytes() != nil {
 		t.Error("the mapping outlives its last tensor")
+	}
+}
+
+// A file that is truncated while it is open is an error, which names the tensor.
+func TestTruncatedFilesAreErrors(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a mapped file cannot be truncated there")
+		return
+	}
+	for where, p := range tensortest.HostAndSim(t) {
+		for _, size := range []int64{1000, 2*transfer.Piece + 5} {
+			path, _ := manyPieces(t, t.TempDir(), 1)
+			c, err := OpenCheckpoint(path, Options{Copy: true})
+			testkit.Must(t, err)
+			_, err = c.LoadAll(t.Context(), p, func(done, total int64) {
+				if done == 0 {
+					testkit.Must(t, os.Truncate(path, size))
+				}
+			})
+			if err == nil || !strings.Contains(err.Error(), `tensor "big": `) || !strings.Contains(err.Error(), "truncated") {
+				t.Errorf("%s, %d bytes left: %v", where, size, err)
+			}
+			_, err = c.LoadSlice(p, "small", 1, 1, 2)
+			if err == nil || !strings.Contains(err.Error(), "truncated") {
+				t.Errorf("%s, a slice of near runs: %v", where, err)
+			}
+			testkit.Must(t, c.Close())
+		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package safetensors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,9 +15,11 @@ import (
 
 const (
 	leastReaders = 4 // goroutines that read pieces into memory: a disk is faster with several requests at once
-	ahead        = 4 // pieces that each of them may read before the copy needs them
-	small        = 256 << 10
-	batchPieces  = 1024 // pieces of small tensors that are read together
+	mostReaders  = 16
+	ahead        = 2         // batches for each of them that are read before the copy needs them
+	batchPieces  = 1024      // pieces of small tensors that are read together
+	nearBytes    = 64 << 10  // distance of runs up to which the bytes between them are read, too
+	windowBytes  = 256 << 10 // bytes of near runs that are read together
 )
 
 // A batch is a list of pieces that are read into memory together: one large piece, or many small consecutive ones.
@@ -36,8 +40,15 @@ func batches(pieces []piece) []batch {
 	return all
 }
 
-// run copies the pieces, in order, while other goroutines read the next ones into memory. When it returns all copies
-// are queued and the files are no longer used.
+// A reading is a batch that was read.
+type reading struct {
+	room []byte // its bytes
+	err  error
+}
+
+// run copies the pieces, in order, while other goroutines read the next ones into memory. They read the files and do
+// not look at the mappings, so that a file that is truncated is an error. When run returns all copies are queued and
+// the files are no longer used.
 func (l *loading) run(ctx context.Context, progress func(done, total int64)) error {
 	tell := func() {
 		if progress != nil {
@@ -51,23 +62,26 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 	ctx, stop := context.WithCancel(ctx)
 	work := batches(l.pieces)
 	var (
-		next    atomic.Int64                                 // the first batch that no reader has taken
-		readers = max(leastReaders, runtime.GOMAXPROCS(0)/2) // reading cached files is limited by processors only
-		room    = make(chan struct{}, ahead*readers)         // a token for each batch that is taken and not copied
-		ready   = make([]chan error, len(work))
+		next    atomic.Int64 // the first batch that no reader has taken
+		readers = min(max(leastReaders, runtime.GOMAXPROCS(0)/2), mostReaders)
+		rooms   = make(chan []byte, ahead*readers) // memory for one batch each
+		ready   = make([]chan reading, len(work))
 		running sync.WaitGroup
-		gather  []byte
 	)
 	defer running.Wait()
 	defer stop()
 	for i := range ready {
-		ready[i] = make(chan error, 1)
+		ready[i] = make(chan reading, 1)
+	}
+	for range cap(rooms) {
+		rooms <- nil
 	}
 	for range min(readers, len(work)) {
 		running.Go(func() {
 			for {
+				var room []byte
 				select {
-				case room <- struct{}{}:
+				case room = <-rooms:
 				case <-ctx.Done():
 					return
 				}
@@ -75,83 +89,108 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 				if i >= int64(len(work)) {
 					return
 				}
-				ready[i] <- work[i].populate()
+				room, err := work[i].read(room[:0])
+				ready[i] <- reading{room, err}
 			}
 		})
 	}
 	for i := range work {
-		var err error
+		var r reading
 		select {
-		case err = <-ready[i]:
+		case r = <-ready[i]:
 		case <-ctx.Done():
+			r.err = ctx.Err()
 		}
-		for j := range work[i] {
-			c := &work[i][j]
-			if ctx.Err() != nil {
-				return c.failed(ctx.Err())
-			}
-			if err == nil {
-				gather, err = c.copy(gather)
-			}
-			if err != nil {
-				return c.failed(err)
-			}
-			l.done += c.n
+		if err := l.copy(ctx, work[i], r); err != nil {
+			return err
 		}
-		<-room
+		rooms <- r.room
 		tell()
 	}
 	return nil
 }
 
-// failed returns the error of a piece.
-func (c *piece) failed(err error) error {
-	return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), err)
+// copy copies the pieces of a batch to the device.
+func (l *loading) copy(ctx context.Context, work batch, r reading) error {
+	b := r.room
+	for i := range work {
+		c := &work[i]
+		err := cmp.Or(ctx.Err(), r.err)
+		if err == nil {
+			err = transfer.In(c.to, c.at, b[:c.n])
+		}
+		if err != nil {
+			return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), err)
+		}
+		b = b[c.n:]
+		l.done += c.n
+	}
+	return nil
 }
 
-// populate reads the pieces into memory, and populates the destinations of large ones too. Adjacent parts of a file
-// take one system call.
-func (b batch) populate() error {
-	var file *piece // its file has the bytes [begin, end), which are not read yet
-	var begin, end int64
+// read appends the bytes of the pieces to room, and prepares the destinations. Adjacent parts of a file take one system
+// call.
+func (b batch) read(room []byte) ([]byte, error) {
+	var file *mapped.File // whose bytes [begin, end) are not read yet
+	var begin, end, total int64
 	flush := func() error {
 		if begin == end {
 			return nil
 		}
-		return mapped.Populate(file.memory[begin:end])
+		n := len(room)
+		room = room[:n+int(end-begin)]
+		_, err := file.ReadAt(room[n:], begin)
+		begin = end
+		return err
 	}
 	for i := range b {
+		total += b[i].n
+	}
+	room = slices.Grow(room, int(total))
+	for i := range b {
 		c := &b[i]
+		transfer.Prepare(c.to, c.at, c.n)
+		if c.from.runs > 1 && c.from.apart <= nearBytes {
+			err := flush()
+			if err == nil {
+				room, err = c.gather(room)
+			}
+			if err != nil {
+				return room, err
+			}
+			continue
+		}
 		for from, to := range c.from.spans(c.at, c.n) {
-			if file != nil && file.f == c.f && from == end {
+			if file == c.memory && from == end {
 				end = to
 				continue
 			}
 			if err := flush(); err != nil {
-				return err
-			}
-			file, begin, end = c, from, to
-		}
-		transfer.Prepare(c.to, c.at, c.n)
-	}
-	return flush()
-}
-
-// copy copies the piece to the device: long runs directly, short ones through room, which it returns.
-func (c *piece) copy(room []byte) ([]byte, error) {
-	if c.from.run >= min(small, c.n) {
-		at := c.at
-		for begin, end := range c.from.spans(c.at, c.n) {
-			if err := transfer.In(c.to, at, c.memory[begin:end]); err != nil {
 				return room, err
 			}
-			at += end - begin
+			file, begin, end = c.memory, from, to
 		}
-		return room, nil
 	}
-	room = room[:0]
-	for begin, end := range c.from.spans(c.at, c.n) {
-		room = append(room, c.memory[begin:end]...)
+	return room, flush()
+}
+
+// gather appends the bytes of a piece of near runs to room. It reads the bytes between them, too.
+func (c *piece) gather(room []byte) ([]byte, error) {
+	window := make([]byte, windowBytes)
+	var begin, end int64 // of the file, in window
+	last := c.from.first + (c.from.runs-1)*c.from.apart + c.from.run
+	for from, to := range c.from.spans(c.at, c.n) {
+		for from < to {
+			if from >= end {
+				begin, end = from, min(from+windowBytes, last)
+				if _, err := c.memory.ReadAt(window[:end-begin], begin); err != nil {
+					return room, err
+				}
+			}
+			stop := min(to, end)
+			room = append(room, window[from-begin:stop-begin]...)
+			from = stop
+		}
 	}
-	return room, transfer.In(c.to, c.at, room)
+	return room, nil
 }

@@ -16,7 +16,9 @@
 // gap. It also refuses duplicate keys, unknown fields, and a header that does not begin with a brace. Memory use is
 // proportional to the header, which is limited to 100 MB. Shards are read only from the directory of their index.
 //
-// A file must not change while it is open. If it is truncated, access to the missing part is a memory fault.
+// A file must not change while it is open. If it is truncated, a copy of the missing part is an error. Tensors on the
+// host that use the file in place (without Options.Copy) cannot report one: access to the missing part is a memory
+// fault.
 //
 // # Types
 //
@@ -25,13 +27,14 @@
 package safetensors
 
 // A File is a mapped file (internal/mapped) with its header (header.go, scan.go). A Sharded is several Files with an
-// index (sharded.go). Loading (load.go) divides regions of the mapping into pieces, which several goroutines read into
+// index (sharded.go). Loading (load.go) divides regions of the file into pieces, which several goroutines read into
 // memory ahead of the one that copies them to the device (pipeline.go). Writing is in write.go and writesharded.go.
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -114,7 +117,10 @@ func Open(path string, o Options) (*File, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	h, err := parse(path, memory.Bytes())
+	var h *header
+	if fault := mapped.Try(func() { h, err = parse(path, memory.Bytes()) }); fault != nil {
+		err = prefixed(&os.PathError{Op: "read", Path: path, Err: fault})
+	}
 	if err != nil {
 		return nil, errors.Join(err, memory.Release())
 	}

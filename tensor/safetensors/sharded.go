@@ -125,11 +125,14 @@ func readIndex(path string) (*shardIndex, error) {
 		return nil, prefixed(err)
 	}
 	defer memory.Release()
-	text := memory.Bytes()
-	switch {
-	case len(text) > maxHeader:
-		return nil, wrong("%d bytes, at most %d are allowed", len(text), maxHeader)
-	case !utf8.Valid(text):
+	if n := len(memory.Bytes()); n > maxHeader {
+		return nil, wrong("%d bytes, at most %d are allowed", n, maxHeader)
+	}
+	text := make([]byte, len(memory.Bytes()))
+	if _, err := memory.ReadAt(text, 0); err != nil {
+		return nil, prefixed(&os.PathError{Op: "read", Path: path, Err: err})
+	}
+	if !utf8.Valid(text) {
 		return nil, wrong("it is not UTF-8")
 	}
 	x := &shardIndex{total: -1}
