@@ -118,7 +118,8 @@ func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 		if w.NumFailures++; w.NumFailures <= MaxOOMs {
 			w.Failures = append(w.Failures, Failure{
 				Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
-				Requested: sums.Requested.Current, Reserved: sums.Reserved.Current, Free: free, Stack: e.Stack,
+				Requested: max(sums.Requested.Current, 0), Reserved: max(sums.Reserved.Current, 0), Free: free,
+				Stack: e.Stack,
 				Below: w.refusedByLimit(e.Size, sums.Reserved.Current, free),
 			})
 		}

@@ -26,7 +26,7 @@ type chart struct {
 
 // newChart returns the chart of t, and sets the peaks of d. It calls each for each entry that counts.
 func newChart(t *trace.Trace, d *summary, each func(e *trace.Event)) chart {
-	c := chart{entries: t.Len(), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
+	c := chart{entries: t.Len(), span: timeSpan(d.StartUS, d.EndUS)}
 	sums := trace.Totals{
 		Requested: mem.Stat{Current: d.Late, Peak: d.Late},
 		Reserved:  mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
@@ -38,7 +38,7 @@ func newChart(t *trace.Trace, d *summary, each func(e *trace.Event)) chart {
 		e := r.At(i)
 		at := i * chartColumns / t.Len()
 		if c.span > 0 {
-			at = int(float64(e.TimeUS-d.StartUS) / float64(d.EndUS-d.StartUS) * chartColumns)
+			at = int((float64(e.TimeUS) - float64(d.StartUS)) / (float64(d.EndUS) - float64(d.StartUS)) * chartColumns)
 		}
 		for at = min(at, last); column < at; { // time does not run back
 			column++
@@ -80,7 +80,7 @@ func (c *chart) write(w *page) {
 	for row := chartRows; row > 0; row-- {
 		label := ""
 		if row%4 == 0 {
-			label = bytesize.Format(c.top * int64(row) / chartRows)
+			label = bytesize.Format(c.top/chartRows*int64(row) + c.top%chartRows*int64(row)/chartRows)
 		}
 		var b strings.Builder
 		for x := range columns {

@@ -155,7 +155,7 @@ func isFile(path string) bool { return path != "-" }
 func (c *diffCmd) read(s *streams, path string) (*input, []*holders.View, error) {
 	p := newProgress(s.err, "reading "+displayPath(path))
 	defer p.end()
-	in, err := read(path, s.in)
+	in, err := read(path, s.in, p)
 	if err != nil {
 		return nil, nil, explainInput(err)
 	}

@@ -105,7 +105,9 @@ func (c *estimateCmd) Run(s *streams) error {
 		if !s.out.flush() {
 			break // the output is closed
 		}
-		line, e, err := c.estimate(path)
+		p := newProgress(s.err, "reading "+displayPath(path))
+		line, e, err := c.estimate(path, p)
+		p.end()
 		if err != nil {
 			s.out.flush()
 			fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
@@ -159,12 +161,14 @@ func (c *estimateCmd) options(config estimate.Config, dtype estimate.DType) esti
 }
 
 // estimate estimates the run of one checkpoint.
-func (c *estimateCmd) estimate(path string) (*estimateLine, *estimate.Estimate, error) {
+func (c *estimateCmd) estimate(path string, p *progress) (*estimateLine, *estimate.Estimate, error) {
 	if c.Batch < 1 || c.Sequence < 1 || c.Accumulate < 1 || c.Heads < 0 || c.Dropout > 1 {
 		return nil, nil, usageError{errors.New("--batch, --sequence and --accumulate: want at least 1; --heads: at " +
 			"least 0; --dropout: at most 1")}
 	}
+	opened := p.awaitWriter(path)
 	checkpoint, err := safetensors.OpenCheckpoint(path, safetensors.Options{})
+	opened()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -182,13 +183,21 @@ func writeOutOfMemory(w *page, text string) {
 // recordedText is the time of the recording, and its duration.
 func recordedText(start, end int64) string {
 	at := "at an unknown time"
-	if from := time.UnixMicro(start).UTC(); from.Year() >= 2000 {
+	if from := time.UnixMicro(start).UTC(); from.Year() >= 2000 && from.Year() < 10000 {
 		at = from.Format("2006-01-02 15:04:05 UTC")
 	}
 	if start == end {
 		return at
 	}
-	return at + ", for " + duration(time.Duration(end-start)*time.Microsecond)
+	return at + ", for " + duration(timeSpan(start, end))
+}
+
+// timeSpan returns the time from start to end, in microseconds, or the longest one that there is if that is less.
+func timeSpan(start, end int64) time.Duration {
+	if n := uint64(end) - uint64(start); n <= uint64(math.MaxInt64/time.Microsecond) {
+		return time.Duration(n) * time.Microsecond
+	}
+	return time.Duration(math.MaxInt64).Truncate(time.Second)
 }
 
 func entriesText(n int) string {

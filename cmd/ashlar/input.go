@@ -75,7 +75,7 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 
 // eachRead is each with a function that reads a trace.
 func (t *traceArgs) eachRead(
-	s *streams, read func(path string, stdin io.Reader) (*input, error), do func(*input, *progress) error,
+	s *streams, read func(path string, stdin io.Reader, p *progress) (*input, error), do func(*input, *progress) error,
 ) error {
 	code := exitOK
 	for _, path := range t.Traces {
@@ -83,7 +83,7 @@ func (t *traceArgs) eachRead(
 			break // the output is closed
 		}
 		p := newProgress(s.err, "reading "+displayPath(path))
-		in, err := read(path, s.in)
+		in, err := read(path, s.in, p)
 		if err == nil {
 			err = do(in, p)
 		}
@@ -109,21 +109,21 @@ func (t *traceArgs) eachRead(
 }
 
 // read reads a trace as a stream, so a file that is not a trace is refused after its first bytes.
-func read(path string, stdin io.Reader) (*input, error) {
-	return readWith(path, stdin, snapshot.Read)
+func read(path string, stdin io.Reader, p *progress) (*input, error) {
+	return readWith(path, stdin, p, snapshot.Read)
 }
 
 // readCompact is read for commands that do not need trace.Trace.Events.
-func readCompact(path string, stdin io.Reader) (*input, error) {
-	return readWith(path, stdin, func(r io.Reader) (*snapshot.Snapshot, error) {
+func readCompact(path string, stdin io.Reader, p *progress) (*input, error) {
+	return readWith(path, stdin, p, func(r io.Reader) (*snapshot.Snapshot, error) {
 		return snapshot.ReadCompact(r, snapshot.Limits{})
 	})
 }
 
 func readWith(
-	path string, stdin io.Reader, readSnapshot func(io.Reader) (*snapshot.Snapshot, error),
+	path string, stdin io.Reader, p *progress, readSnapshot func(io.Reader) (*snapshot.Snapshot, error),
 ) (*input, error) {
-	from, closeFile, err := openInput(path, stdin)
+	from, closeFile, err := openInput(path, stdin, p)
 	if err != nil {
 		return nil, err
 	}
@@ -139,16 +139,18 @@ func readWith(
 	return in, withoutPath(err)
 }
 
-// openInput opens a path; "-" is standard input.
-func openInput(path string, stdin io.Reader) (r io.Reader, closeFile func() error, err error) {
+// openInput opens a path; "-" is standard input. Progress shows how much of a file was read.
+func openInput(path string, stdin io.Reader, p *progress) (r io.Reader, closeFile func() error, err error) {
 	if path == "-" {
 		return stdin, func() error { return nil }, nil
 	}
+	opened := p.awaitWriter(path)
 	f, err := os.Open(path)
+	opened()
 	if err != nil {
 		return nil, nil, withoutPath(err)
 	}
-	return f, f.Close, nil
+	return p.reader(f), f.Close, nil
 }
 
 // withoutPath returns a system error without the path of the file, which the caller reports.

@@ -49,6 +49,9 @@ func taken(t *testing.T, number string, args ...string) outcome {
 	return got
 }
 
+// negative matches a negative number of bytes, entries or seconds.
+var negative = regexp.MustCompile(`(?m)(^|[ (])-[0-9]`)
+
 const smallScript = "device sim total=1GiB\nalloc a 3MiB\nalloc b 20KiB on=s1\nfree a\nalloc c 2MiB\n"
 
 func TestDefect02_NumbersOfFlags(t *testing.T) {
@@ -110,7 +113,12 @@ func TestDefect02_NumbersOfScripts(t *testing.T) {
 			taken(t, n, "plan", "-o", filepath.Join(t.TempDir(), "plan"), path)
 		}
 	}
-	path := file(t, "large.script", "device sim total=999999TiB\nalloc a 3MiB\n")
+	path := file(t, "huge.script", "alloc a 9223372036854775807\n")
+	got := ashlar(t, nil, "plan", "-o", filepath.Join(t.TempDir(), "plan"), path)
+	if want := "request 0 of stream 0 is for 9223372036854775807 bytes, want at most 70368744177664"; !strings.Contains(got.err, want) {
+		t.Errorf("a plan of a huge block: %s", got.err)
+	}
+	path = file(t, "large.script", "device sim total=999999TiB\nalloc a 3MiB\n")
 	if got := ashlar(t, nil, "replay", path); got.code != exitInput ||
 		!strings.Contains(got.err, `script:1:1: device sim: total "999999TiB": want 1 byte to 32768TiB`) {
 		t.Errorf("a device of 999999TiB: exit code %d: %s", got.code, got.err)
@@ -343,7 +351,11 @@ func TestDefect02_NumbersOfSnapshots(t *testing.T) {
 				commands = append(commands, []string{"replay", "-a", "caching", "-a", "paged"}, []string{"pack", "--time=0s"})
 			}
 			for _, args := range commands {
-				if got := taken(t, "", append(args, path)...); t.Failed() {
+				got := taken(t, "", append(args, path)...)
+				if args[0] == "info" && negative.MatchString(got.out) {
+					t.Errorf("info shows a negative number: %s", got.out)
+				}
+				if t.Failed() {
 					t.Fatalf("with %v in the place of %s: %s", n, changed.path, got.err)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
@@ -308,7 +309,7 @@ func TestSmallThingsInReplay(t *testing.T) {
 }
 
 func TestHostCostIsToldOfLongReplays(t *testing.T) {
-	in, err := read(sample("gpt2"), nil)
+	in, err := read(sample("gpt2"), nil, newProgress(io.Discard, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,6 +340,25 @@ func TestBashCompletes(t *testing.T) {
 		out, err := exec.Command("bash", "-c", run).CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
 			t.Errorf("%s: %q, want %q (%v)", words, got, want, err)
+		}
+	}
+}
+
+// The time of a recording is never less than nothing, whatever its first and last entries say.
+func TestTimesOfRecordings(t *testing.T) {
+	for _, c := range []struct {
+		start, end int64
+		want       string
+	}{
+		{0, 0, "at an unknown time"},
+		{0, 1_500_000, "at an unknown time, for 1.50s"},
+		{1790000000000000, 1790000000000001, "2026-09-21 14:13:20 UTC, for 1.00us"},
+		{math.MinInt64, math.MaxInt64, "at an unknown time, for 2562047h47m16s"},
+		{-1, math.MaxInt64, "at an unknown time, for 2562047h47m16s"},
+		{math.MaxInt64, math.MaxInt64, "at an unknown time"},
+	} {
+		if got := recordedText(c.start, c.end); got != c.want {
+			t.Errorf("from %d to %d: %q, want %q", c.start, c.end, got, c.want)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (c *packCmd) Run(s *streams) error {
 func (c *packCmd) packFile(s *streams, path string, out *outputFile) ([]packLine, error) {
 	p := newProgress(s.err, "reading "+displayPath(path))
 	defer p.end()
-	instances, err := readInstances(path, s.in, int64(c.Align))
+	instances, err := readInstances(path, s.in, p, int64(c.Align))
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (l *packLine) row() []string {
 }
 
 // readInstances reads the instances of a file.
-func readInstances(path string, stdin io.Reader, align int64) ([]instance, error) {
+func readInstances(path string, stdin io.Reader, p *progress, align int64) ([]instance, error) {
 	if path == "-" {
 		buffered := bufio.NewReaderSize(stdin, maxTableHeader)
 		if isTable(buffered) {
@@ -205,7 +205,7 @@ func readInstances(path string, stdin io.Reader, align int64) ([]instance, error
 		}
 		stdin = buffered
 	} else if strings.EqualFold(filepath.Ext(path), ".csv") {
-		f, closeFile, err := openInput(path, nil)
+		f, closeFile, err := openInput(path, nil, p)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +213,7 @@ func readInstances(path string, stdin io.Reader, align int64) ([]instance, error
 		base := filepath.Base(path)
 		return readTable(clean(base[:len(base)-len(".csv")], maxWhere), f)
 	}
-	in, err := read(path, stdin)
+	in, err := read(path, stdin, p)
 	if err != nil {
 		return nil, explainInput(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -225,7 +226,7 @@ func together(t testing.TB) map[string][]pack.Buffer {
 	t.Helper()
 	parts := map[string][]pack.Buffer{}
 	for _, name := range []string{"gpt2", "resnet", "streams", "unet"} {
-		in, err := readInstances(sample(name), nil, 512)
+		in, err := readInstances(sample(name), nil, newProgress(io.Discard, ""), 512)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -165,7 +165,7 @@ func (c *rematCmd) check() error {
 func (c *rematCmd) simulate(s *streams, path string) ([]rematLine, error) {
 	p := newProgress(s.err, "reading "+displayPath(path))
 	defer p.end()
-	f, closeFile, err := openInput(path, s.in)
+	f, closeFile, err := openInput(path, s.in, p)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,11 @@ func (c *tensorsCmd) Run(s *streams) error {
 
 // show lists, prints or loads one file.
 func (c *tensorsCmd) show(s *streams, at *tensor.Place, path string, first bool) error {
-	f, err := openTensors(path, c.Device != "")
+	p := newProgress(s.err, "reading "+displayPath(path))
+	opened := p.awaitWriter(path)
+	f, err := openTensors(path)
+	opened()
+	p.end()
 	if err != nil {
 		return err
 	}

@@ -125,10 +125,10 @@ func TestTensorsErrors(t *testing.T) {
 		}
 	}
 	// Programs must also be able to distinguish the libraries' errors.
-	if _, err := openTensors(bad, false); !errors.Is(err, safetensors.ErrFormat) {
+	if _, err := openTensors(bad); !errors.Is(err, safetensors.ErrFormat) {
 		t.Errorf("%v", err)
 	}
-	if _, err := openTensors(filepath.Join(arrays, "expected.json"), false); !errors.Is(err, safetensors.ErrFormat) || errors.Is(err, npy.ErrFormat) {
+	if _, err := openTensors(filepath.Join(arrays, "expected.json")); !errors.Is(err, safetensors.ErrFormat) || errors.Is(err, npy.ErrFormat) {
 		t.Errorf("%v", err)
 	}
 }

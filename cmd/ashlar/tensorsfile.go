@@ -25,19 +25,19 @@ type tensorFile struct {
 	close    func() error
 }
 
-// openTensors opens a path. With copied, tensors on the host get memory of their own.
-func openTensors(path string, copied bool) (*tensorFile, error) {
+// openTensors opens a path. Tensors get memory of their own, so that a file that is truncated is an error, and no fault.
+func openTensors(path string) (*tensorFile, error) {
 	format, err := formatOf(path)
 	if err != nil {
 		return nil, err
 	}
 	switch format {
 	case "npy":
-		return openArray(path, npy.Options{Copy: copied})
+		return openArray(path, npy.Options{Copy: true})
 	case "npz":
 		return openArchive(path)
 	}
-	return openCheckpoint(path, safetensors.Options{Copy: copied})
+	return openCheckpoint(path, safetensors.Options{Copy: true})
 }
 
 // formatOf determines the format of a file by its name, or else by its first bytes.

@@ -13,11 +13,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/view"
 )
 
@@ -88,12 +86,13 @@ func (c *viewCmd) load(s *streams, server *view.Server) error {
 	code := exitOK
 	for i, path := range c.Traces {
 		p := newProgress(s.err, "reading "+displayPath(path))
-		trace, err := readTold(path, s.in, func(done float64) {
-			p.update(done)
-			sources[i].Progress(done)
-		})
+		p.watch = sources[i].Progress
+		in, err := readCompact(path, s.in, p)
+		if err == nil && in.script != nil {
+			err = errors.New("view reads memory snapshots, not scripts")
+		}
 		if err == nil {
-			err = sources[i].Set(trace)
+			err = sources[i].Set(in.snapshot)
 		} else {
 			err = explainInput(err)
 			sources[i].Fail(err)
@@ -108,41 +107,6 @@ func (c *viewCmd) load(s *streams, server *view.Server) error {
 		return exit(code)
 	}
 	return nil
-}
-
-// readTold reads a snapshot, and tells from time to time which part of the file it has read.
-func readTold(path string, stdin io.Reader, tell func(done float64)) (*snapshot.Snapshot, error) {
-	if strings.HasSuffix(path, ".script") {
-		return nil, errors.New("view reads memory snapshots, not scripts")
-	}
-	from, closeFile, err := openInput(path, stdin)
-	if err != nil {
-		return nil, err
-	}
-	defer closeFile()
-	told := &toldReader{r: from, tell: tell}
-	if info, err := os.Stat(path); err == nil && path != "-" {
-		told.total = info.Size()
-	}
-	trace, err := snapshot.ReadCompact(told, snapshot.Limits{})
-	return trace, withoutPath(err)
-}
-
-// A toldReader tells which part of its input was read, after each hundredth.
-type toldReader struct {
-	r              io.Reader
-	tell           func(done float64)
-	n, last, total int64
-}
-
-func (t *toldReader) Read(b []byte) (int, error) {
-	n, err := t.r.Read(b)
-	t.n += int64(n)
-	if t.total > 0 && (t.n-t.last)*100 >= t.total {
-		t.last = t.n
-		t.tell(min(1, float64(t.n)/float64(t.total)))
-	}
-	return n, err
 }
 
 // export writes the page: as one file or, if the name does not end in .html, as a folder.

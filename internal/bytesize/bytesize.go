@@ -74,7 +74,7 @@ func Format(n int64) string {
 		name  string
 		bytes int64
 	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.bytes || -n >= u.bytes {
+		if n >= u.bytes || n <= -u.bytes {
 			return fmt.Sprintf("%.2f%s", float64(n)/float64(u.bytes), u.name)
 		}
 	}

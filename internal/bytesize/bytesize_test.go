@@ -107,6 +107,7 @@ func TestFormat(t *testing.T) {
 		{150109880320, "139.80GiB"},
 		{1 << 40, "1.00TiB"},
 		{math.MaxInt64, "8388608.00TiB"},
+		{math.MinInt64, "-8388608.00TiB"},
 		{-1, "-1B"},
 		{-1536, "-1.50KiB"},
 	} {

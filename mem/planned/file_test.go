@@ -81,19 +81,23 @@ func TestSenseless(t *testing.T) {
 		return planned.StreamPlan{Loop: loop, Size: size, Slots: slots}
 	}
 	for want, p := range map[string]planned.Plan{
-		"overlap":           {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
-		"beyond":            {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
-		"each at most once": {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
-		"slots, want":       {Streams: []planned.StreamPlan{lane(-1, 512)}},
-		"loops to":          {Streams: []planned.StreamPlan{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
-		"ends at":           {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
-		"asks for":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{End: 1})}},
-		"multiple":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
-		"room of":           {Room: -1},
-		"the device's":      {Device: planned.Device{Name: strings.Repeat("x", 5000)}},
-		"slot 0 ends":       {Streams: []planned.StreamPlan{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
-		"more than":         {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
-		"wraps, slot ":      {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
+		"overlap":                   {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
+		"beyond":                    {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
+		"each at most once":         {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
+		"slots, want":               {Streams: []planned.StreamPlan{lane(-1, 512)}},
+		"loops to":                  {Streams: []planned.StreamPlan{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
+		"ends at":                   {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
+		"asks for":                  {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{End: 1})}},
+		"multiple":                  {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
+		"room of":                   {Room: -1},
+		"-512, want a power of two": {Device: planned.Device{Alignment: -512}},
+		"768, want a power of two":  {Device: planned.Device{Alignment: 768}},
+		"with -1 bytes":             {Device: planned.Device{TotalMemory: -1}},
+		"want 1 to 70368744177664":  {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1<<46 + 1, End: 1})}},
+		"the device's":              {Device: planned.Device{Name: strings.Repeat("x", 5000)}},
+		"slot 0 ends":               {Streams: []planned.StreamPlan{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
+		"more than":                 {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
+		"wraps, slot ":              {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
 	} {
 		err := p.Check()
 		if strings.HasPrefix(want, "wraps") {

@@ -31,9 +31,15 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{Trace: o.Trace, Device: o.Device, Room: o.Room}
-	for stream, slots := range requests(p.Within(maxSize / 16)) {
+	for stream, slots := range requests(p.Within(maxRequest)) {
 		if len(slots) == 0 {
 			continue
+		}
+		for i := range slots {
+			if size := slots[i].Size; size > maxRequest {
+				return nil, fmt.Errorf("planned: request %d of stream %d is for %d bytes, want at most %d", i, stream,
+					size, int64(maxRequest))
+			}
 		}
 		l := StreamPlan{Stream: stream, Loop: -1, Slots: slots}
 		if r, ok := repeating(slots); ok {

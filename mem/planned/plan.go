@@ -120,6 +120,10 @@ func (p *Plan) Check() error {
 	case len(p.Trace) > maxName || len(p.Device.Name) > maxName:
 		return fmt.Errorf("planned: the trace's name has %d bytes, the device's %d, want at most %d", len(p.Trace),
 			len(p.Device.Name), maxName)
+	case p.Device.TotalMemory < 0:
+		return fmt.Errorf("planned: a device with %d bytes, want 0 (any) or more", p.Device.TotalMemory)
+	case p.Device.Alignment < 0 || p.Device.Alignment&(p.Device.Alignment-1) != 0:
+		return fmt.Errorf("planned: an alignment of %d, want a power of two, or 0 (any)", p.Device.Alignment)
 	case p.Room < 0 || p.Room > 1000:
 		return fmt.Errorf("planned: room of %d percent, want 0 to 1000", p.Room)
 	case len(p.Streams) > maxStreams:
@@ -160,8 +164,8 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 			last = i + n - l.Loop
 		}
 		switch {
-		case s.Size < 1 || s.Size > maxSize/16:
-			return fmt.Errorf("slot %d asks for %d bytes: want 1 to %d", i, s.Size, int64(maxSize))
+		case s.Size < 1 || s.Size > maxRequest:
+			return fmt.Errorf("slot %d asks for %d bytes: want 1 to %d", i, s.Size, int64(maxRequest))
 		case s.Offset < 0 && s.Offset != -1 || s.Offset > maxSize || s.Offset >= 0 && s.Offset%grain != 0:
 			return fmt.Errorf("slot %d at %d, want a multiple of %d, or -1", i, s.Offset, grain)
 		case s.Offset >= 0 && s.Offset+roundUp(p.most(s.Size)) > l.Size:

@@ -70,7 +70,8 @@ package planned
 const (
 	grain       = 512                 // bytes: offsets are multiples of it
 	maxSlots    = 1<<posBits - 2      // of a stream
-	maxSize     = 1 << 50             // bytes of a request, and of a stream's part of the region
+	maxSize     = 1 << 50             // bytes of a stream's part of the region
+	maxRequest  = maxSize / 16        // bytes of a request, so that with the largest room it is not beyond maxSize
 	maxStreams  = 1 << 10             // streams
 	maxName     = 512                 // bytes
 	minMatch    = 4                   // requests that must match near the position
