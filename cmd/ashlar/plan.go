@@ -23,6 +23,7 @@ type planCmd struct {
 	Ordinal int           `default:"-1" placeholder:"N" help:"The device of the trace to plan, if the trace has several."`
 	Device  string        `placeholder:"DEVICE" help:"The device that the plan is for: one that \"ashlar devices\" lists, or sim (default: any). mem/planned refuses the plan on other devices."`
 	Room    int           `placeholder:"PERCENT" help:"How much larger or smaller than recorded a request may be (default: as recorded)."`
+	Apart   bool          `help:"Give each stream a part of the region for itself: for streams whose requests come in no fixed order."`
 	Time    time.Duration `placeholder:"DURATION" help:"Time limit of the search for a better packing, such as 30s (default: a few attempts)."`
 	JSON    bool          `name:"json" help:"Print one JSON object."`
 }
@@ -33,9 +34,11 @@ func (*planCmd) Help() string {
 reads it, and planned.New opens an allocator that serves the expected requests from the region in a few nanoseconds, and other
 requests from another allocator.
 
-The requests of a stream repeat if at least half of them form two or more equal rounds, and few requests follow the rounds. The
-plan then has the requests before the rounds, and one round. Otherwise it has all requests of the stream in order, and serves
-repeated steps in any order.
+The requests repeat if at least half of them form two or more equal rounds, and few requests follow the rounds. The plan then has
+the requests before the rounds, and one round. Otherwise it has all requests in order, and serves repeated steps in any order.
+
+Streams share the region: their requests must come in the recorded order, as they do when one goroutine makes them, and a stream
+that gets another one's memory waits for it on the device. With --apart, streams run in any order, and the region is larger.
 
 A request that failed in the recording is planned too, if the device is large enough for it. Without --device, the memory is that
 of the recorded device or, if it is unknown, of an H200.
@@ -47,7 +50,8 @@ Examples:
 
     ashlar plan run.pickle -o run.plan
     ashlar plan --time 30s --device cuda:0 run.pickle -o run.plan
-    ashlar plan --room 25 --json run.pickle -o run.plan | jq .region`
+    ashlar plan --room 25 --json run.pickle -o run.plan | jq .region
+    ashlar plan --apart run.pickle -o run.plan`
 }
 
 // packSteps is the number of orders that packing tries without a time limit.
@@ -63,16 +67,16 @@ type planSummary struct {
 	TracePeak     int64        `json:"trace_peak"`     // requested bytes, including failed requests
 	Slots         int          `json:"slots"`          // requests that the plan expects; it counts one round
 	Placed        int          `json:"placed"`         // slots that the region serves
-	RequestedPeak int64        `json:"requested_peak"` // of the placed slots, summed over streams
+	RequestedPeak int64        `json:"requested_peak"` // of the placed slots, summed over the parts
 	Bound         int64        `json:"bound"`
 	Region        int64        `json:"region"`
 	Room          int          `json:"room"`
 	Streams       []planSummed `json:"streams"`
 }
 
-// A planSummed is the part of a plan for one stream.
+// A planSummed is the part of a plan for one stream, or for several that share memory.
 type planSummed struct {
-	Stream   int     `json:"stream"`
+	Streams  []int   `json:"streams"`
 	Requests int     `json:"requests"`
 	Prologue int     `json:"prologue"` // slots before the rounds, or all slots
 	Round    int     `json:"round"`    // slots of a round; 0: no rounds
@@ -112,7 +116,7 @@ func (c *planCmd) Run(s *streams) error {
 		program := w.Program.Within(cmp.Or(device.TotalMemory, w.Capacity, replay.H200Memory))
 		plan, err := planned.Make(ctx, program, planned.Options{
 			Trace: in.name(), Device: device, Room: c.Room,
-			Steps: steps,
+			Apart: c.Apart, Steps: steps,
 		})
 		if err != nil {
 			return err
@@ -180,7 +184,10 @@ func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned
 	sum.Placed, sum.Slots = p.Slots()
 	for i := range p.Streams {
 		l := &p.Streams[i]
-		one := planSummed{Stream: l.Stream, Requests: requests[l.Stream], Prologue: len(l.Slots), Region: l.Size}
+		one := planSummed{Streams: l.Numbers(), Prologue: len(l.Slots), Region: l.Size}
+		for _, n := range one.Streams {
+			one.Requests += requests[n]
+		}
 		if l.Loop >= 0 {
 			one.Prologue, one.Round = l.Loop, len(l.Slots)-l.Loop
 			one.Rounds = float64(one.Requests-one.Prologue) / float64(one.Round)
@@ -191,15 +198,19 @@ func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned
 }
 
 func (sum *planSummary) write(w *page, in *input, device string) {
+	streams := 0
+	for _, l := range sum.Streams {
+		streams += len(l.Streams)
+	}
 	fmt.Fprintf(w, "%s: a plan of %s on %s\n\n", in.name(), plural(sum.Requests, "request"),
-		plural(len(sum.Streams), "stream"))
+		plural(streams, "stream"))
 	field := func(name, format string, args ...any) {
 		w.paragraph(pad("  "+name, -14), fmt.Sprintf(format, args...))
 	}
 	for _, l := range sum.Streams {
 		name := "repeats"
 		if len(sum.Streams) > 1 {
-			name = fmt.Sprintf("stream %d", l.Stream)
+			name = fmt.Sprintf("stream %d", l.Streams[0])
 		}
 		if l.Round == 0 {
 			field(name, "no rounds: %s in order, repeated steps in any order; %s",

@@ -91,19 +91,21 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 		}
 		a.region = true
 	}
-	a.byStream = make([]*streamAllocator, int(slices.Max(append(ids, 0)))+1)
+	a.byStream = make([]*streamAllocator, int(slices.Max(append(slices.Concat(ids...), 0)))+1)
 	at := a.base
 	for i := range a.streams {
 		a.streams[i].open(a, p, &p.Streams[i], ids[i], at)
 		at += driver.Pointer(p.Streams[i].Size)
-		a.byStream[ids[i]] = &a.streams[i]
+		for _, id := range ids[i] {
+			a.byStream[id] = &a.streams[i]
+		}
 	}
 	a.count()
 	return a, nil
 }
 
-// fits checks the device, and returns the stream ID of each StreamPlan.
-func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamID, error) {
+// fits checks the device, and returns the stream IDs of each StreamPlan.
+func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([][]driver.StreamID, error) {
 	d := &p.Device
 	switch {
 	case d.Name != "" && d.Name != info.Name:
@@ -113,19 +115,23 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 	case d.Alignment > 0 && info.Alignment%d.Alignment != 0:
 		return nil, &Mismatch{"alignment", d.Alignment, info.Alignment}
 	}
-	var ids []driver.StreamID
+	ids := make([][]driver.StreamID, len(p.Streams))
+	seen := map[driver.StreamID]bool{}
 	for i := range p.Streams {
-		id := driver.StreamID(p.Streams[i].Stream)
-		if streams != nil {
-			if int(id) >= len(streams) || streams[id] == nil {
-				return nil, &Mismatch{"streams", int(id) + 1, len(streams)}
+		for _, n := range p.Streams[i].Numbers() {
+			id := driver.StreamID(n)
+			if streams != nil {
+				if n >= len(streams) || streams[n] == nil {
+					return nil, &Mismatch{"streams", n + 1, len(streams)}
+				}
+				id = streams[n].ID()
 			}
-			id = streams[id].ID()
+			if seen[id] {
+				return nil, &Mismatch{"streams", len(seen) + 1, "one of them twice"}
+			}
+			seen[id] = true
+			ids[i] = append(ids[i], id)
 		}
-		if slices.Contains(ids, id) {
-			return nil, &Mismatch{"streams", len(p.Streams), "one of them twice"}
-		}
-		ids = append(ids, id)
 	}
 	return ids, nil
 }
@@ -205,7 +211,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		i := sort.Search(len(a.streams), func(i int) bool { return b.Ptr < a.streams[i].end })
 		l = &a.streams[i]
 	}
-	if len(used) == 0 && l.freeExpected(b) {
+	if len(used) == 0 && len(l.sharers) == 1 && l.freeExpected(b) {
 		return
 	}
 	l.free(b, used)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -122,5 +123,68 @@ func TestConcurrentOverlaps(t *testing.T) {
 			t.Errorf("seed %#x, round %d: %+v, %+v, want %d bytes requested of the region", seed, i, c, n, asked.Load())
 		}
 		testkit.Must(t, a.Close())
+	}
+}
+
+// turns is a program of two streams that allocate in turn: each block gets the memory of the other stream's last one.
+func turns(rounds int) *trace.Program {
+	s := &scribe{}
+	for i := range rounds {
+		b := s.alloc(int64(10_000 + 1000*(i%2)))
+		s.Ops[len(s.Ops)-1].Stream = uint32(i % 2)
+		s.free(b)
+	}
+	s.Streams = 2
+	return &s.Program
+}
+
+// A stream that gets another one's memory waits for its work. One that gets its own does not.
+func TestSharedMemoryIsWaitedFor(t *testing.T) {
+	dev := drivertest.OpenSim(t, 1<<30)
+	made := plan(t, turns(8), planned.Options{})
+	if made.Size() != 11264 {
+		t.Fatalf("a region of %d bytes, want that of the larger block", made.Size())
+	}
+	a := open(t, dev, made)
+	streams := []driver.Stream{dev.DefaultStream(), drivertest.NewStream(t, dev)}
+	for i := range 8 {
+		before := dev.Calls()[sim.CallWaitFor].Count
+		b, err := a.Alloc(streams[i%2], int64(10_000+1000*(i%2)))
+		testkit.Must(t, err)
+		if waits := dev.Calls()[sim.CallWaitFor].Count - before; (waits == 1) != (i > 0) {
+			t.Errorf("request %d: %d waits", i, waits)
+		}
+		testkit.Must(t, streams[i%2].Fill(b.Ptr, byte(i), b.Size))
+		a.Free(b)
+	}
+	if c := a.Counts(); c.Missed > 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Goroutines may drive streams that share memory, in any order: no block is written before the work on the one before.
+func TestSharedConcurrently(t *testing.T) {
+	dev := drivertest.OpenSim(t, 1<<30)
+	a := open(t, dev, plan(t, turns(40), planned.Options{}))
+	var group sync.WaitGroup
+	for i, s := range []driver.Stream{dev.DefaultStream(), drivertest.NewStream(t, dev)} {
+		group.Go(func() {
+			for range 500 {
+				b, err := a.Alloc(s, int64(10_000+1000*i))
+				if err == nil {
+					err = s.Fill(b.Ptr, 1, b.Size)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				a.Free(b)
+			}
+		})
+	}
+	group.Wait()
+	testkit.Must(t, a.Check())
+	if c := a.Counts(); c.Served == 0 || c.Served+c.Missed != 1000 {
+		t.Errorf("%+v", c)
 	}
 }

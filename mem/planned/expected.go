@@ -56,10 +56,11 @@ func (l *streamAllocator) lock() {
 	}
 }
 
-// unlock lets requests be served without the mutex again, if the stream is not lost and has no overdue blocks.
+// unlock lets requests be served without the mutex again, if the stream shares no memory, is not lost and has no overdue
+// blocks.
 func (l *streamAllocator) unlock() {
 	w := l.gen<<posBits | uint64(l.pos)
-	if l.lost || len(l.overdue) > 0 || l.a.closed.Load() {
+	if len(l.sharers) > 1 || l.lost || len(l.overdue) > 0 || l.a.closed.Load() {
 		w |= slow
 	}
 	l.check()
@@ -93,7 +94,7 @@ func (l *streamAllocator) catchUp(pos int) {
 		}
 	}
 	for i := max(l.pos, pos-numRecent); i < pos; i++ {
-		l.remember(l.sizes[i])
+		l.remember(l.keys[i])
 	}
 	l.pos = pos
 }
@@ -111,9 +112,9 @@ func (l *streamAllocator) counted(k int) int64 {
 }
 
 // remember adds a request to the recent ones.
-func (l *streamAllocator) remember(size int64) {
+func (l *streamAllocator) remember(key int64) {
 	copy(l.recent[:], l.recent[1:])
-	l.recent[numRecent-1] = size
+	l.recent[numRecent-1] = key
 }
 
 // genOf returns the generation in which a live slot was last served.

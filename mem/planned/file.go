@@ -20,9 +20,10 @@ import (
 //	trace "gpt2"
 //	device "NVIDIA H200" 150109880320 512     name, bytes, alignment; "" and 0 do not matter
 //	room 0
-//	lane 0 loop - size 19210855936            and then its slots: size, offset or -, end or -
-//	154389504 0 -
-//	3145728 154389504 412
+//	lane 0,2 loop - size 19210855936          its streams, and then its slots: size, offset or -, end or -, and, with
+//	                                          several streams, the index of the slot's
+//	154389504 0 - 0
+//	3145728 154389504 412 1
 //	sum 5f0c1f2ad37c6a10                      CRC-64 (ISO) of all before this line
 const header = "ashlar plan 1"
 
@@ -54,17 +55,29 @@ func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	var line []byte
 	for i := range p.Streams {
 		l := &p.Streams[i]
-		fmt.Fprintf(both, "lane %d loop %s size %d\n", l.Stream, orDash(int64(l.Loop), l.Loop >= 0), l.Size)
+		fmt.Fprintf(both, "lane %s loop %s size %d\n", strings.Join(l.names(), ","),
+			orDash(int64(l.Loop), l.Loop >= 0), l.Size)
 		for _, s := range l.Slots {
 			line = strconv.AppendInt(line[:0], s.Size, 10)
 			line = append(append(line, ' '), orDash(s.Offset, s.Offset >= 0)...)
 			line = append(append(line, ' '), orDash(int64(s.End), s.End != Forever)...)
+			if len(l.Shared) > 0 {
+				line = strconv.AppendInt(append(line, ' '), int64(s.Stream), 10)
+			}
 			both.Write(append(line, '\n'))
 		}
 	}
 	fmt.Fprintf(out, "sum %016x\n", sum.Sum64())
 	err = out.Flush() // also the error of earlier writes
 	return counted.N, err
+}
+
+// names returns the numbers of the streams as text.
+func (l *StreamPlan) names() (names []string) {
+	for _, n := range l.Numbers() {
+		names = append(names, strconv.Itoa(n))
+	}
+	return names
 }
 
 func orDash(n int64, known bool) string {
@@ -167,9 +180,9 @@ func (f *reader) stream(p *Plan, line string) error {
 	l := StreamPlan{Loop: -1}
 	words := strings.Fields(line)
 	if len(words) != 6 || words[2] != "loop" || words[4] != "size" {
-		return f.wrong("%.60q, want lane NUMBER loop POSITION size BYTES", line)
+		return f.wrong("%.60q, want lane NUMBERS loop POSITION size BYTES", line)
 	}
-	stream, err := strconv.Atoi(words[1])
+	err := l.setNumbers(strings.Split(words[1], ","))
 	if err == nil && words[3] != "-" {
 		l.Loop, err = strconv.Atoi(words[3])
 	}
@@ -182,8 +195,22 @@ func (f *reader) stream(p *Plan, line string) error {
 	case len(p.Streams) == maxStreams:
 		return f.wrong("more than %d lanes: want no more", maxStreams)
 	}
-	l.Stream = stream
 	p.Streams = append(p.Streams, l)
+	return nil
+}
+
+// setNumbers sets the streams by their numbers as text.
+func (l *StreamPlan) setNumbers(names []string) (err error) {
+	if l.Stream, err = strconv.Atoi(names[0]); err != nil {
+		return err
+	}
+	for _, name := range names[1:] {
+		n, err := strconv.Atoi(name)
+		if err != nil {
+			return err
+		}
+		l.Shared = append(l.Shared, n)
+	}
 	return nil
 }
 
@@ -195,7 +222,14 @@ func (f *reader) slot(p *Plan, line string) error {
 	s := Slot{Offset: -1, End: Forever}
 	size, rest, _ := strings.Cut(line, " ")
 	offset, end, ok := strings.Cut(rest, " ")
-	var errs [3]error
+	var errs [4]error
+	want := "SIZE OFFSET END"
+	if len(l.Shared) > 0 {
+		var stream string
+		want += " STREAM"
+		end, stream, _ = strings.Cut(end, " ")
+		s.Stream, errs[3] = strconv.Atoi(stream)
+	}
 	s.Size, errs[0] = strconv.ParseInt(size, 10, 64)
 	if offset != "-" {
 		s.Offset, errs[1] = strconv.ParseInt(offset, 10, 64)
@@ -205,7 +239,7 @@ func (f *reader) slot(p *Plan, line string) error {
 	}
 	switch {
 	case !ok || errors.Join(errs[:]...) != nil || s.End >= Forever && end != "-" || s.Offset < 0 && offset != "-":
-		return f.wrong("%.60q, want SIZE OFFSET END", line)
+		return f.wrong("%.60q, want %s", line, want)
 	case len(l.Slots) == maxSlots:
 		return f.wrong("more than %d slots", maxSlots)
 	}

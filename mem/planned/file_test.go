@@ -34,6 +34,7 @@ func TestFile(t *testing.T) {
 			Trace: "a \"name\"\n", Device: planned.Device{Name: "GPU", TotalMemory: 1 << 40, Alignment: 512},
 		}),
 		plan(t, work(t, "streams"), planned.Options{Trace: "streams"}),
+		plan(t, work(t, "streams"), planned.Options{Trace: "streams", Apart: true}),
 	} {
 		text := written(t, p)
 		got, err := planned.Read(bytes.NewReader(text))
@@ -98,6 +99,8 @@ func TestSenseless(t *testing.T) {
 		"slot 0 ends":               {Streams: []planned.StreamPlan{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
 		"more than":                 {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
 		"wraps, slot ":              {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
+		"of stream 2 of":            {Streams: []planned.StreamPlan{{Shared: []int{1}, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1, Stream: 2}}}}},
+		"of stream 0: want":         {Streams: []planned.StreamPlan{{Shared: []int{0}, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
 	} {
 		err := p.Check()
 		if strings.HasPrefix(want, "wraps") {
@@ -135,6 +138,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(body(plan(f, training(steps(3, 2)), planned.Options{Trace: "x", Room: 3})))
 	f.Add(body(plan(f, rounds(2, 2), planned.Options{})))
+	f.Add([]byte("ashlar plan 1\ntrace \"\"\ndevice \"\" 0 0\nroom 0\nlane 3,1 loop 0 size 512\n1 0 1 1\n2 0 2 0\n"))
 	f.Add(body(&planned.Plan{}))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		sum := crc64.Checksum(text, crc64.MakeTable(crc64.ISO))

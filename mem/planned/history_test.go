@@ -234,7 +234,7 @@ func TestHistories(t *testing.T) {
 	for i := range *histories {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if !t.Run("", func(t *testing.T) {
-			c := newSchool(t, rng, planned.Options{Room: []int{0, 0, 50}[rng.IntN(3)]})
+			c := newSchool(t, rng, planned.Options{Room: []int{0, 0, 50}[rng.IntN(3)], Apart: rng.IntN(2) == 0})
 			dev := drivertest.OpenSim(t, 256<<20)
 			a := open(t, dev, c.plan)
 			order := slices.Clone(c.order)

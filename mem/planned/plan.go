@@ -12,7 +12,7 @@ type Plan struct {
 	Trace   string       // a description of its trace; at most 512 bytes
 	Device  Device       // the device that it is for
 	Room    int          // percent by which a request may be larger or smaller than recorded; 0 to 1000
-	Streams []StreamPlan // one for each stream
+	Streams []StreamPlan // one for each stream, or for several that share memory
 }
 
 // A Device is the required properties of a plan's device. Zero fields are not checked.
@@ -22,13 +22,17 @@ type Device struct {
 	Alignment   int64  // minimum alignment of the device's addresses, in bytes
 }
 
-// A StreamPlan is the requests of one stream.
+// A StreamPlan is the requests of one stream, or of several that share a part of the region.
 type StreamPlan struct {
 	Stream int    // the stream's number in the program
+	Shared []int  // the numbers of further streams that make some of the requests
 	Loop   int    // the position after the last one; -1: the plan ends
 	Size   int64  // bytes of its part of the region
 	Slots  []Slot // by position
 }
+
+// Numbers returns the numbers of the streams that make the requests. Slot.Stream is an index into them.
+func (l *StreamPlan) Numbers() []int { return append([]int{l.Stream}, l.Shared...) }
 
 // A Slot is one request and the offset of its block.
 type Slot struct {
@@ -36,7 +40,8 @@ type Slot struct {
 	Offset int64 // in the stream's part of the region; -1: the fallback serves it
 	// End is the position before which the block is freed. A block of the body that is freed in the next round has an
 	// End above len(Slots), counted on from there. Forever means never.
-	End int
+	End    int
+	Stream int // which of its StreamPlan's streams: 0 is Stream, n is Shared[n-1]
 }
 
 // Forever is the end of a slot whose block is never freed.
@@ -63,12 +68,12 @@ func (p *Plan) Slots() (placed, all int) {
 	return placed, all
 }
 
-// Bound returns a lower bound of the region's size in bytes: no packing of the streams, each by itself, is smaller.
+// Bound returns a lower bound of the region's size in bytes: no packing of the StreamPlans, each by itself, is smaller.
 func (p *Plan) Bound() int64 {
 	return p.peak(func(s *Slot) int64 { return roundUp(p.most(s.Size)) })
 }
 
-// Requested returns the peak of the recorded bytes that the region serves, added over the streams.
+// Requested returns the peak of the recorded bytes that the region serves, added over the StreamPlans.
 func (p *Plan) Requested() int64 { return p.peak(func(s *Slot) int64 { return s.Size }) }
 
 func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
@@ -132,11 +137,13 @@ func (p *Plan) Check() error {
 	var size int64
 	for i := range p.Streams {
 		l := &p.Streams[i]
-		if l.Stream < 0 || l.Stream >= maxStreams || streams[l.Stream] {
-			return fmt.Errorf("planned: entry %d is of stream %d: want 0 to %d, each at most once", i, l.Stream,
-				maxStreams-1)
+		for _, n := range l.Numbers() {
+			if n < 0 || n >= maxStreams || streams[n] {
+				return fmt.Errorf("planned: entry %d is of stream %d: want 0 to %d, each at most once", i, n,
+					maxStreams-1)
+			}
+			streams[n] = true
 		}
-		streams[l.Stream] = true
 		if err := p.checkStream(l); err != nil {
 			return fmt.Errorf("planned: stream %d: %w", l.Stream, err)
 		}
@@ -166,6 +173,8 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 		switch {
 		case s.Size < 1 || s.Size > maxRequest:
 			return fmt.Errorf("slot %d asks for %d bytes: want 1 to %d", i, s.Size, int64(maxRequest))
+		case s.Stream < 0 || s.Stream > len(l.Shared):
+			return fmt.Errorf("slot %d is of stream %d of the entry, want 0 to %d", i, s.Stream, len(l.Shared))
 		case s.Offset < 0 && s.Offset != -1 || s.Offset > maxSize || s.Offset >= 0 && s.Offset%grain != 0:
 			return fmt.Errorf("slot %d at %d, want a multiple of %d, or -1", i, s.Offset, grain)
 		case s.Offset >= 0 && s.Offset+roundUp(p.most(s.Size)) > l.Size:

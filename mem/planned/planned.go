@@ -6,17 +6,21 @@
 // plan's room (Options.Room).
 //
 // An Allocator is safe for concurrent use. Sizes are bytes. An expected request makes no driver call and takes no
-// lock. Errors begin with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in
+// lock, unless streams share memory: then it takes a lock, and may make its stream wait for another one. Errors begin with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in
 // Stats are the plan's: see Stats. The allocator moves no blocks. Requests of private pools go to the fallback, so a
 // captured graph must allocate from a pool of the fallback.
 package planned
 
 // # Plans
 //
-// A plan has a StreamPlan for each stream: a part of the region, and the requests that the stream makes, in order. A
-// position is an index into them. A slot is one request: its size, the offset of its block, and the position before
-// which the block is freed. Memory never passes from one stream to another. So a stream waits for another one only if a
-// Free names it, and streams may run in another order than in the recording.
+// A plan has a StreamPlan for each stream, or for several streams: a part of the region, and the requests that the
+// streams make, in order. A position is an index into them. A slot is one request: its size, the offset of its block,
+// and the position before which the block is freed.
+//
+// Memory never passes from one StreamPlan to another. So streams with StreamPlans of their own (Options.Apart) wait for
+// each other only if a Free names them, and may run in another order than in the recording. Streams that share one must
+// make their requests in the recorded order. What one of them frees is listed as memory that it may still use (see
+// Departures), and another one that gets it waits. All their requests take the mutex.
 //
 //	prologue   weights: served once
 //	body       from StreamPlan.Loop to the end, repeatedly; a trace that does not repeat has no body
@@ -40,9 +44,10 @@ package planned
 //
 // # Departures
 //
-// Overdue blocks are live, or freed while other streams use them, although they are free in the plan at this position:
-// they were freed late, or belong to another part of the plan. While there are overdue blocks, a slot is served only if
-// it overlaps none of them. A stream waits for the users of an overdue block that was freed (mem/internal/reuse).
+// Overdue blocks are live, or freed while streams other than the next one may use them, although they are free in the
+// plan at this position: they were freed late, or belong to another part of the plan. While there are overdue blocks, a
+// slot is served only if it overlaps none of them. A stream waits for the users of an overdue block that was freed
+// (mem/internal/reuse).
 // Requests that cannot be served go to the fallback, and the position advances.
 //
 // An unexpected request goes to the fallback, and the stream is lost. Its position is found again by the first of
@@ -82,6 +87,8 @@ const (
 	posBits     = 24                  // of a word
 	posMask     = 1<<posBits - 1      //
 	slow        = 1 << 63             // of a word: every request takes the mutex
+	sizeBits    = 50                  // of a key: see keyOf
+	sizeMask    = 1<<sizeBits - 1     //
 	maxGen      = 1<<(63-posBits) - 1 // of a word
 )
 

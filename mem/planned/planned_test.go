@@ -86,17 +86,33 @@ func TestRecordedTraces(t *testing.T) {
 	}
 }
 
-// Each of several streams has its own part, and the fallback serves the requests of captured graphs.
+// Streams share a region that is as large as their bytes at their peak, or each has its own part. The fallback serves
+// the requests of captured graphs.
 func TestRecordedStreams(t *testing.T) {
 	p := work(t, "streams")
-	made := plan(t, p, planned.Options{})
-	dev := drivertest.OpenSim(t, 0)
-	a := open(t, dev, made)
-	r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
-	testkit.Must(t, err)
-	placed, all := made.Slots()
-	if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || len(made.Streams) != 4 {
-		t.Errorf("%+v, %+v, %d slots of %d, %d lanes", r, c, placed, all, len(made.Streams))
+	var sizes []int64
+	for _, apart := range []bool{false, true} {
+		made := plan(t, p, planned.Options{Apart: apart})
+		dev := drivertest.OpenSim(t, 0)
+		a := open(t, dev, made)
+		r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
+		testkit.Must(t, err)
+		placed, all := made.Slots()
+		parts, streams := len(made.Streams), 0
+		for i := range made.Streams {
+			streams += len(made.Streams[i].Numbers())
+		}
+		if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || streams != 4 ||
+			parts != map[bool]int{false: 1, true: 4}[apart] {
+			t.Errorf("%+v, %+v, %d slots of %d, %d streams in %d parts", r, c, placed, all, streams, parts)
+		}
+		if requested := made.Requested(); !apart && made.Size() > requested+requested/1000 {
+			t.Errorf("a region of %d bytes for %d requested ones", made.Size(), requested)
+		}
+		sizes = append(sizes, made.Size())
+	}
+	if sizes[0] >= sizes[1] {
+		t.Errorf("a shared region of %d bytes, parts of %d", sizes[0], sizes[1])
 	}
 }
 

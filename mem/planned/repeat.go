@@ -29,7 +29,7 @@ func repeating(slots []Slot) (best repeat, ok bool) {
 	for i := 0; i+width <= n; i++ {
 		h := uint64(0)
 		for _, s := range slots[i : i+width] {
-			h = mix(mix(h, s.Size), s.Offset)
+			h = mix(mix(h, s.key()), s.Offset)
 		}
 		if before, seen := last[h]; seen {
 			distances[i-before]++
@@ -57,4 +57,4 @@ func repeating(slots []Slot) (best repeat, ok bool) {
 	return best, ok
 }
 
-func same(x, y Slot) bool { return x.Size == y.Size && x.Offset == y.Offset }
+func same(x, y Slot) bool { return x.key() == y.key() && x.Offset == y.Offset }

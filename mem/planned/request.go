@@ -17,9 +17,9 @@ func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool)
 	if l.a.closed.Load() {
 		return mem.Block{}, false
 	}
-	before := l.recent[numRecent-1]
-	l.remember(size)
-	position, ok := l.findPosition(before, size)
+	before, key := l.recent[numRecent-1], keyOf(size, l.indexOf(s))
+	l.remember(key)
+	position, ok := l.findPosition(before, key)
 	if !ok {
 		l.lost = true
 		l.missed++
@@ -33,15 +33,15 @@ func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool)
 	return l.serve(s, size)
 }
 
-// findPosition finds the position of a request of size bytes that followed one of before bytes. The expected position
-// comes first while the stream is not lost; then a match of the recent requests; then, for a lost stream, single
-// requests near the position. See Departures in planned.go.
-func (l *streamAllocator) findPosition(before, size int64) (position int, ok bool) {
+// findPosition finds the position of a request that followed one before, by their keys. The expected position comes
+// first while the stream is not lost; then a match of the recent requests; then, for a lost stream, single requests near
+// the position. See Departures in planned.go.
+func (l *streamAllocator) findPosition(before, key int64) (position int, ok bool) {
 	if l.gen == maxGen {
 		return 0, false // no generations left: tags would repeat
 	}
 	next := l.ahead(0)
-	if next >= 0 && !l.lost && l.accepts(next, size) {
+	if next >= 0 && !l.lost && l.accepts(next, key) {
 		return next, true
 	}
 	if at, ok := l.findRecent(); ok {
@@ -51,14 +51,14 @@ func (l *streamAllocator) findPosition(before, size int64) (position int, ok boo
 	if !l.lost {
 		return 0, false
 	}
-	if l.accepts(next, size) {
+	if l.accepts(next, key) {
 		return next, true
 	}
-	if at := l.ahead(l.missed); l.accepts(at, size) {
+	if at := l.ahead(l.missed); l.accepts(at, key) {
 		return at, true
 	}
 	for n := 1; n <= window; n++ {
-		if at := l.ahead(n); l.accepts(at, size) && l.accepts(l.ahead(n-1), before) {
+		if at := l.ahead(n); l.accepts(at, key) && l.accepts(l.ahead(n-1), before) {
 			return at, true
 		}
 	}
@@ -77,15 +77,16 @@ func (l *streamAllocator) ahead(n int) int {
 	return l.loop + at - l.n
 }
 
-func (l *streamAllocator) accepts(position int, size int64) bool {
-	if position < 0 {
+// accepts reports whether a position serves a request.
+func (l *streamAllocator) accepts(position int, key int64) bool {
+	if position < 0 || key>>sizeBits != l.keys[position]>>sizeBits {
 		return false
 	}
 	p := &l.slots[position]
-	return uint64(size-p.minSize) <= p.sizeRange
+	return uint64(key&sizeMask-p.minSize) <= p.sizeRange
 }
 
-// A gramAt is a position, with a hash of the sizes of the requests up to it.
+// A gramAt is a position, with a hash of the requests up to it.
 type gramAt struct {
 	sum uint64
 	at  int32
@@ -97,7 +98,7 @@ func (l *streamAllocator) index() {
 	var row [minMatch]int64
 	add := func(at int) {
 		copy(row[:], row[1:])
-		row[minMatch-1] = l.sizes[at]
+		row[minMatch-1] = l.keys[at]
 		l.grams = append(l.grams, gramAt{gramOf(row), int32(at)})
 	}
 	for i := range l.n {
@@ -121,8 +122,8 @@ func (l *streamAllocator) index() {
 }
 
 func gramOf(row [minMatch]int64) (sum uint64) {
-	for _, size := range row {
-		sum = mix(sum, size)
+	for _, key := range row {
+		sum = mix(sum, key)
 	}
 	return sum
 }
@@ -167,7 +168,7 @@ func (l *streamAllocator) findRecent() (position int, ok bool) {
 // matchLength returns how many of the last requests equal those up to a position. At the body's start it continues at
 // the body's end.
 func (l *streamAllocator) matchLength(position int) (n int) {
-	for n < numRecent && position >= 0 && l.sizes[position] == l.recent[numRecent-1-n] {
+	for n < numRecent && position >= 0 && l.keys[position] == l.recent[numRecent-1-n] {
 		n++
 		if position == l.loop {
 			position = l.n
@@ -254,6 +255,9 @@ func (l *streamAllocator) serve(s driver.Stream, size int64) (mem.Block, bool) {
 	}
 	tag := l.gen<<posBits | uint64(k)
 	l.pos++
+	if len(l.sharers) > 1 {
+		l.sharers[l.keys[k]>>sizeBits].stream = s
+	}
 	if l.requested != nil {
 		l.requested[k].Store(-size)
 	}

@@ -41,7 +41,7 @@ type liveBlock struct {
 func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
 	return func(yield func(liveBlock) bool) {
 		visit := func(k int) bool {
-			asked := l.sizes[k]
+			asked := l.keys[k] & sizeMask
 			if l.requested != nil {
 				asked = -l.requested[k].Load() // lock counted it
 			}

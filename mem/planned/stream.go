@@ -37,10 +37,10 @@ const wrapped ending = 1 << 31
 func (e ending) slot() int     { return int(e &^ wrapped) }
 func (e ending) early() uint64 { return uint64(e >> 31) }
 
-// A streamAllocator serves one stream.
+// A streamAllocator serves a StreamPlan: one stream, or several that share memory.
 type streamAllocator struct {
 	a            *Allocator
-	stream       driver.StreamID
+	sharers      []sharer // by Slot.Stream
 	base         driver.Pointer
 	end          driver.Pointer
 	n            int // slots
@@ -48,7 +48,7 @@ type streamAllocator struct {
 	slots        []servedSlot
 	until        []int32        // by slot, as Slot.End; 0 where the fallback serves
 	ends         []ending       // see servedSlot.rest
-	sizes        []int64        // as recorded
+	keys         []int64        // by slot: keyOf, as recorded
 	grams        []gramAt       // sorted
 	checkpoints  []checkpoint   // by position, spaced so that they hold at most two slots for each slot of the stream
 	wraps        []int32        // slots that are live into the next round
@@ -78,6 +78,23 @@ type streamAllocator struct {
 	largest int64 // bytes of the largest block served since the last count
 }
 
+// A sharer is a stream of a streamAllocator.
+type sharer struct {
+	id     driver.StreamID
+	stream driver.Stream // that of the latest request, if there are several sharers
+}
+
+// indexOf returns the index of a stream among the sharers.
+func (l *streamAllocator) indexOf(s driver.Stream) int {
+	id := s.ID()
+	return slices.IndexFunc(l.sharers, func(x sharer) bool { return x.id == id })
+}
+
+// keyOf returns the size of a request and the index of its stream in one number.
+func keyOf(size int64, index int) int64 { return size | int64(index)<<sizeBits }
+
+func (s *Slot) key() int64 { return keyOf(s.Size, s.Stream) }
+
 // sumsOf returns the sums of one slot, for the largest request that it serves.
 func (l *streamAllocator) sumsOf(k int) stats.Sums {
 	p := &l.slots[k]
@@ -95,14 +112,17 @@ const (
 	peakSpan = 64  // and peakLoads
 )
 
-// open sets up the allocator of a stream, for its part of the region.
-func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id driver.StreamID, base driver.Pointer) {
+// open sets up the allocator of streams, for their part of the region.
+func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, ids []driver.StreamID, base driver.Pointer) {
 	n := len(from.Slots)
 	*l = streamAllocator{
-		a: a, stream: id, base: base, end: base + driver.Pointer(from.Size), n: n, loop: from.Loop,
-		slots: make([]servedSlot, n+2), until: make([]int32, n), sizes: make([]int64, n),
+		a: a, base: base, end: base + driver.Pointer(from.Size), n: n, loop: from.Loop,
+		slots: make([]servedSlot, n+2), until: make([]int32, n), keys: make([]int64, n),
 		loads: make([]stats.Sums, n), sums: make([]stats.Sums, n+1),
 		since: make([]uint64, n), gen: 1,
+	}
+	for _, id := range ids {
+		l.sharers = append(l.sharers, sharer{id: id})
 	}
 	if p.Room > 0 {
 		l.requested = make([]atomic.Int64, n)
@@ -110,7 +130,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 	at := make([][]ending, n+1)
 	for i := range from.Slots {
 		s := &from.Slots[i]
-		l.sizes[i] = s.Size
+		l.keys[i] = s.key()
 		pl := &l.slots[i]
 		*pl = servedSlot{
 			ptr: base + driver.Pointer(s.Offset), minSize: p.least(s.Size),
