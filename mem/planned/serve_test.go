@@ -247,7 +247,6 @@ func TestMismatch(t *testing.T) {
 		{"name", planned.Device{Name: "another"}, nil},
 		{"total memory", planned.Device{TotalMemory: 1 << 20}, nil},
 		{"alignment", planned.Device{Alignment: 1 << 20}, nil},
-		{"alignment", planned.Device{Alignment: 384}, nil}, // less than the device's, which is no multiple of it
 		{"streams", planned.Device{}, []driver.Stream{dev.DefaultStream()}},
 	} {
 		_, err := planned.New(dev, plan(t, p, planned.Options{Device: c.device}), planned.Settings{Fallback: fallback, Streams: c.streams})
