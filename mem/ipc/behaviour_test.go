@@ -38,7 +38,7 @@ func getNumber(d driver.Device, p driver.Pointer) (uint64, error) {
 
 // each opens the blocks of the tickets that it reads from standard input, one per line, until the input ends.
 func each(d driver.Device, path string, do func(p driver.Pointer) error) error {
-	i, err := ipc.Dial(d, path)
+	i, err := ipc.Dial(context.Background(), d, path)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func each(d driver.Device, path string, do func(p driver.Pointer) error) error {
 		if err != nil {
 			return err
 		}
-		b, err := i.Open(ticket)
+		b, err := i.Open(context.Background(), ticket)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func TestBehaviour67_ProcessesThatExchangeBlocksDoNotLockUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := i.Open(back)
+		b, err := i.Open(context.Background(), back)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestBehaviour69_EmptyBlocksCanBeShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := i.Open(e.Ticket(empty))
+	b, err := i.Open(context.Background(), e.Ticket(empty))
 	if err != nil || b != (mem.Block{}) || e.Users(empty) != 0 {
 		t.Errorf("the empty block is opened as %+v, with %d users: %v", b, e.Users(empty), err)
 	}

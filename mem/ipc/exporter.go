@@ -24,6 +24,7 @@ type Exporter struct {
 	opts     Options
 	listener *net.UnixListener
 	serving  sync.WaitGroup
+	refused  refusedConns
 
 	mu          sync.Mutex
 	left        sync.Cond // a user or a connection left, or the exporter closed

@@ -3,6 +3,7 @@
 package ipc_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -53,7 +54,7 @@ func TestEveryCallOfTheExporterFails(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					i, err := ipc.Dial(other, path)
+					i, err := ipc.Dial(context.Background(), other, path)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -86,7 +87,7 @@ func exporting(d *fault.Device, e *ipc.Exporter, i *ipc.Importer) error {
 		if errs = append(errs, err); err != nil {
 			continue
 		}
-		if m, err := i.Open(e.Ticket(b)); err == nil {
+		if m, err := i.Open(context.Background(), e.Ticket(b)); err == nil {
 			opened = append(opened, m)
 		} else if !errors.Is(err, driver.ErrInvalid) { // a handle, which is for other processes, is closed at once
 			errs = append(errs, err)
@@ -152,19 +153,19 @@ func importing(path string, ticket ipc.Ticket) error {
 		more = false
 		for _, rule := range rules(n) {
 			d.SetRules()
-			i, err := ipc.Dial(d, path)
+			i, err := ipc.Dial(context.Background(), d, path)
 			if err != nil {
 				return err
 			}
 			d.SetRules(rule)
 			var errs []error
 			for range 3 { // what it could not close before, it closes when it ends
-				m, err := i.Open(ticket)
+				m, err := i.Open(context.Background(), ticket)
 				if errs = append(errs, err); err == nil {
 					errs = append(errs, i.Close(m, d.DefaultStream()))
 				}
 			}
-			_, err = i.Open(ticket)
+			_, err = i.Open(context.Background(), ticket)
 			err = errors.Join(append(errs, err, i.End())...)
 			failed := d.Failed() > 0
 			if failed != (err != nil) {
@@ -192,7 +193,7 @@ func TestCloseAgainAfterAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := i.Open(e.Ticket(m))
+	theirs, err := i.Open(context.Background(), e.Ticket(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestNilStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := i.Open(e.Ticket(b))
+	m, err := i.Open(context.Background(), e.Ticket(b))
 	if err != nil {
 		t.Fatal(err)
 	}

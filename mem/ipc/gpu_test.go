@@ -3,6 +3,7 @@
 package ipc_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestGPUProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := dial(t, d, there)
-			c, err := i.Open(ticket)
+			c, err := i.Open(context.Background(), ticket)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@
 package ipc_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -152,7 +153,7 @@ func TestAnImporterThatNeverReads(t *testing.T) {
 		t.Error("100000 requests were taken without an answer being read")
 	}
 	i := dial(t, d, path)
-	own, err := i.Open(e.Ticket(b))
+	own, err := i.Open(context.Background(), e.Ticket(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +269,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dial(t, d, path).Open(e.Ticket(b)); err != nil {
+	if _, err := dial(t, d, path).Open(context.Background(), e.Ticket(b)); err != nil {
 		t.Fatal(err)
 	}
 	e.Free(b)
@@ -363,10 +364,10 @@ func TestAnExporterThatLies(t *testing.T) {
 			answers = append(answers, says(t, answerOf(2, 0, 0, ""), 0))
 			path, ended := impostor(t, answers...)
 			i := dial(t, d, path)
-			if b, err := i.Open(ipc.Ticket{1}); err == nil || errors.Is(err, ipc.ErrGone) {
+			if b, err := i.Open(context.Background(), ipc.Ticket{1}); err == nil || errors.Is(err, ipc.ErrGone) {
 				t.Errorf("opened as %+v, %v", b, err)
 			}
-			if _, err := i.Open(ipc.Ticket{1}); !errors.Is(err, ipc.ErrTicket) {
+			if _, err := i.Open(context.Background(), ipc.Ticket{1}); !errors.Is(err, ipc.ErrTicket) {
 				t.Errorf("the next answer: %v", err)
 			}
 			if err := i.End(); err != nil {
@@ -393,7 +394,7 @@ func TestAnExporterThatEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, ended := impostor(t, says(t, welcome, 0), last)
 			i := dial(t, d, path)
-			if _, err := i.Open(ipc.Ticket{1}); !errors.Is(err, ipc.ErrGone) {
+			if _, err := i.Open(context.Background(), ipc.Ticket{1}); !errors.Is(err, ipc.ErrGone) {
 				t.Errorf("Open: %v", err)
 			}
 			<-i.Lost()
@@ -417,7 +418,7 @@ func TestEndWhileAsking(t *testing.T) {
 	i := dial(t, d, path)
 	for range 3 {
 		go func() {
-			_, err := i.Open(ipc.Ticket{1})
+			_, err := i.Open(context.Background(), ipc.Ticket{1})
 			ending <- err
 		}()
 	}
@@ -448,7 +449,7 @@ func TestNewImporterOverAnotherKindOfSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ipc.NewImporter(d, c); err == nil || !strings.Contains(err.Error(), `"unix"`) {
+	if _, err := ipc.NewImporter(context.Background(), d, c); err == nil || !strings.Contains(err.Error(), `"unix"`) {
 		t.Errorf("an importer over it: %v", err)
 	}
 	if _, err := c.Write([]byte{1}); !errors.Is(err, net.ErrClosed) {
@@ -517,17 +518,17 @@ func TestAnExporterWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
-	early, err := ipc.Dial(d, path) // so that the exporter has taken its spare descriptor
+	early, err := ipc.Dial(context.Background(), d, path) // so that the exporter has taken its spare descriptor
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.tell(t, "be full")
 	p.hear(t)
-	if _, err := early.Open(ticket); err == nil || errors.Is(err, ipc.ErrGone) || !strings.Contains(err.Error(), "too many open files") {
+	if _, err := early.Open(context.Background(), ticket); err == nil || errors.Is(err, ipc.ErrGone) || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("Open of what cannot be exported: %v", err)
 	}
 	for range 3 {
-		if _, err := ipc.Dial(d, path); !errors.Is(err, ipc.ErrGone) {
+		if _, err := ipc.Dial(context.Background(), d, path); !errors.Is(err, ipc.ErrGone) {
 			t.Errorf("Dial: %v", err)
 		}
 	}
@@ -535,7 +536,7 @@ func TestAnExporterWithoutDescriptors(t *testing.T) {
 	p.hear(t)
 	late := dial(t, d, path)
 	for _, i := range []*ipc.Importer{early, late} {
-		b, err := i.Open(ticket)
+		b, err := i.Open(context.Background(), ticket)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -559,7 +560,7 @@ func poorRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := i.Open(ticket); err == nil || errors.Is(err, ipc.ErrGone) {
+	if _, err := i.Open(context.Background(), ticket); err == nil || errors.Is(err, ipc.ErrGone) {
 		return errors.Join(errors.New("opened without a descriptor, or the exporter is said to be gone"), err)
 	}
 	select {
@@ -570,7 +571,7 @@ func poorRole(args []string) error {
 	if err := restore(); err != nil {
 		return err
 	}
-	b, err := i.Open(ticket)
+	b, err := i.Open(context.Background(), ticket)
 	if err != nil {
 		return err
 	}
@@ -650,7 +651,7 @@ func TestFreeDuringOpen(t *testing.T) {
 	}
 	ticket := e.Ticket(b)
 	todo <- func() { e.Free(b) }
-	if m, err := i.Open(ticket); !errors.Is(err, ipc.ErrTicket) {
+	if m, err := i.Open(context.Background(), ticket); !errors.Is(err, ipc.ErrTicket) {
 		t.Errorf("opened as %+v, %v", m, err)
 	}
 	if err := whole(d); err != nil {
@@ -699,7 +700,7 @@ func TestEndsDuringEverything(t *testing.T) {
 			})
 			all.Go(func() {
 				for ticket := range tickets {
-					m, err := i.Open(ticket)
+					m, err := i.Open(context.Background(), ticket)
 					if err != nil {
 						continue // all kinds of: no such block, the exporter is gone, the importer has ended
 					}
@@ -714,14 +715,14 @@ func TestEndsDuringEverything(t *testing.T) {
 		}
 		all.Go(func() {
 			for range 3 {
-				_, _ = i.Open(ipc.Ticket{1})
+				_, _ = i.Open(context.Background(), ipc.Ticket{1})
 			}
 			if err := i.End(); err != nil {
 				t.Error(err)
 			}
 		})
 		for range 10 {
-			_, _ = i.Open(ipc.Ticket{1})
+			_, _ = i.Open(context.Background(), ipc.Ticket{1})
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)

@@ -3,10 +3,10 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -20,7 +20,7 @@ type Importer struct {
 	dev  driver.Device
 	conn *net.UnixConn
 
-	asking  sync.Mutex    // held from a request to its answer
+	asking  chan struct{} // holds a value from a request to its answer
 	answers chan answer   // from the goroutine that reads
 	lost    chan struct{} // closed by that goroutine when the exporter is gone
 
@@ -28,6 +28,8 @@ type Importer struct {
 	ended   bool
 	blocks  map[uint64]*imported // by tag
 	lastTag uint64
+
+	undoing sync.WaitGroup // requests that no call waits for any more
 }
 
 // An imported is an open block, or memory that could not be freed: then its block is the zero Block, and End frees it.
@@ -38,27 +40,36 @@ type imported struct {
 }
 
 // Dial connects to the exporter that listens at path. d must be of the same driver, and the same hardware, as the
-// exporter's device. It waits for the exporter's answer. The error matches ErrRefused if the exporter does
-// not serve this process.
-func Dial(d driver.Device, path string) (*Importer, error) {
-	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+// exporter's device. It waits for the exporter's answer, or until ctx ends. The error matches ErrRefused if the exporter
+// does not serve this process.
+func Dial(ctx context.Context, d driver.Device, path string) (*Importer, error) {
+	conn, err := connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("mem/ipc: %w", err)
 	}
-	return NewImporter(d, conn)
+	return NewImporter(ctx, d, conn)
+}
+
+func connect(ctx context.Context, path string) (*net.UnixConn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, path)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
 }
 
 // NewImporter is Dial over an existing connection of the kind that Listen's listener accepts. The Importer owns conn,
 // and closes it if NewImporter fails.
-func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
+func NewImporter(ctx context.Context, d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	if kind := conn.LocalAddr().Network(); kind != network {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: a connection of network %q: want %q", kind, network), conn.Close())
 	}
 	i := &Importer{
-		dev: d, conn: conn, answers: make(chan answer), lost: make(chan struct{}), blocks: map[uint64]*imported{},
+		dev: d, conn: conn, asking: make(chan struct{}, 1), answers: make(chan answer), lost: make(chan struct{}),
+		blocks: map[uint64]*imported{},
 	}
 	go i.read()
-	err := i.handshake()
+	err := i.handshake(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: %w", err), i.End())
 	}
@@ -66,7 +77,7 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 }
 
 // handshake checks that both ends can and may share memory.
-func (i *Importer) handshake() error {
+func (i *Importer) handshake(ctx context.Context) error {
 	if i.dev.Sharing() == nil {
 		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of " +
 			"other processes"}
@@ -75,10 +86,10 @@ func (i *Importer) handshake() error {
 	if err != nil {
 		return fmt.Errorf("credentials of the exporter: %w", err)
 	}
-	if peer.UID != os.Geteuid() {
+	if peer.UID != effectiveUser() {
 		return fmt.Errorf("the exporter is a process of another user, %d: %w", peer.UID, ErrRefused)
 	}
-	a, err := i.ask(request{kind: helloRequest})
+	a, err := i.ask(ctx, request{kind: helloRequest})
 	if err != nil {
 		return err
 	}
@@ -108,19 +119,60 @@ func (i *Importer) read() {
 	}
 }
 
-// ask sends a request and waits for its answer. The caller closes the answer's file, if any.
-func (i *Importer) ask(r request) (answer, error) {
-	i.asking.Lock()
-	defer i.asking.Unlock()
+// ask sends a request and waits for its answer, or until ctx ends: then the request has no effect in the end. The caller
+// closes the answer's file, if any.
+func (i *Importer) ask(ctx context.Context, r request) (answer, error) {
+	select {
+	case i.asking <- struct{}{}:
+	case <-ctx.Done():
+		return answer{}, unanswered(ctx)
+	}
+	a, err := i.exchange(ctx, r)
+	if ctx.Err() == nil || !errors.Is(err, errUnanswered) {
+		<-i.asking
+		return a, err
+	}
+	i.undoing.Go(func() {
+		defer func() { <-i.asking }()
+		late, err := i.answerTo(context.Background(), r)
+		if late.file != nil {
+			late.file.Close()
+		}
+		if err == nil && r.kind == openBlock {
+			_, _ = i.exchange(context.Background(), request{kind: closeBlock, ticket: r.ticket})
+		}
+	})
+	return answer{}, unanswered(ctx)
+}
+
+// errUnanswered is the error of a request whose caller stopped waiting for the answer.
+var errUnanswered = errors.New("the exporter did not answer in time")
+
+func unanswered(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errUnanswered, context.Cause(ctx))
+}
+
+// exchange is ask without its turn: i.asking holds a value.
+func (i *Importer) exchange(ctx context.Context, r request) (answer, error) {
 	unsent := send(i.conn, r.encode(), nil)
 	if errors.Is(unsent, unix.ENOBUFS) || errors.Is(unsent, unix.ENOMEM) {
 		return answer{}, fmt.Errorf("ask the exporter: %w", unsent) // the exporter is alive, but will not answer
 	}
-	var a answer
+	a, err := i.answerTo(ctx, r)
+	if errors.Is(err, ErrGone) {
+		err = errors.Join(err, unsent)
+	}
+	return a, err
+}
+
+// answerTo waits for the answer to a request.
+func (i *Importer) answerTo(ctx context.Context, r request) (a answer, err error) {
 	select {
 	case a = <-i.answers:
 	case <-i.lost:
-		return answer{}, errors.Join(ErrGone, unsent)
+		return answer{}, ErrGone
+	case <-ctx.Done():
+		return answer{}, errUnanswered
 	}
 	if a.file != nil && (r.kind != openBlock || a.status != accepted || a.lost != nil) {
 		a.file.Close() // not requested
@@ -130,9 +182,9 @@ func (i *Importer) ask(r request) (answer, error) {
 	case noBlock:
 		return a, ErrTicket
 	case refused:
-		return a, fmt.Errorf("%w: %s", ErrRefused, a.text)
+		return a, fmt.Errorf("%w: %q", ErrRefused, a.text)
 	case failed:
-		return a, fmt.Errorf("the exporter could not: %s", a.text)
+		return a, fmt.Errorf("the exporter could not: %q", a.text)
 	}
 	return a, nil
 }
@@ -142,20 +194,21 @@ func (i *Importer) Lost() <-chan struct{} { return i.lost }
 
 // Open opens a block by its ticket. Tag is this importer's own. A block may be opened several times; blocks made of
 // pages have another address each time. The error matches ErrTicket if there is no such block, and ErrGone if the
-// exporter is gone.
-func (i *Importer) Open(t Ticket) (mem.Block, error) {
+// exporter is gone. If ctx ends before the exporter has answered, the block is not opened, or closed again when the
+// answer comes; until then other calls wait.
+func (i *Importer) Open(ctx context.Context, t Ticket) (mem.Block, error) {
 	if t == (Ticket{}) {
 		return mem.Block{}, nil
 	}
-	b, err := i.open(t)
+	b, err := i.open(ctx, t)
 	if err != nil {
 		return mem.Block{}, fmt.Errorf("mem/ipc: open %v: %w", t, err)
 	}
 	return b, nil
 }
 
-func (i *Importer) open(t Ticket) (mem.Block, error) {
-	a, err := i.ask(request{kind: openBlock, ticket: t})
+func (i *Importer) open(ctx context.Context, t Ticket) (mem.Block, error) {
+	a, err := i.ask(ctx, request{kind: openBlock, ticket: t})
 	if err != nil {
 		return mem.Block{}, err
 	}
@@ -195,7 +248,7 @@ func (i *Importer) enter(b *imported) error {
 func (i *Importer) leave(b *imported) error {
 	err := b.giveBack(i.dev)
 	if err == nil {
-		if _, err = i.ask(request{kind: closeBlock, ticket: b.ticket}); errors.Is(err, ErrGone) {
+		if _, err = i.ask(context.Background(), request{kind: closeBlock, ticket: b.ticket}); errors.Is(err, ErrGone) {
 			err = nil
 		}
 	}
@@ -240,7 +293,7 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 }
 
 // Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the
-// exporter. It panics if the block is not open here. It is not an error if the exporter is gone. After an error, the
+// exporter; it waits for the answer, which End in another goroutine ends. It panics if the block is not open here. It is not an error if the exporter is gone. After an error, the
 // block must be closed again, by Close or End; its memory may be freed already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	check.Used("mem/ipc: Close", used)
@@ -293,6 +346,7 @@ func (i *Importer) End() error {
 				a.file.Close()
 			}
 		case <-i.lost:
+			i.undoing.Wait()
 			return errors.Join(errs...)
 		}
 	}

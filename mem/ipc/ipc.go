@@ -4,8 +4,8 @@
 // them over a Unix socket; an [Importer] in another process opens them by their tickets.
 //
 //	// one process                                 // another
-//	e, err := ipc.NewExporter(dev, l, nil)         i, err := ipc.Dial(dev, path)
-//	b, err := e.Alloc(s, size)                     b, err := i.Open(ticket)
+//	e, err := ipc.NewExporter(dev, l, nil)         i, err := ipc.Dial(ctx, dev, path)
+//	b, err := e.Alloc(s, size)                     b, err := i.Open(ctx, ticket)
 //	send(e.Ticket(b))                              ... work on b.Ptr ...
 //	...                                            i.Close(b, s)
 //	e.Free(b, s)
@@ -45,7 +45,8 @@ import (
 // checks them against the file.
 //
 // Locks: Exporter.mu guards the tables and the users, Importer.mu its table; devices are called without either. Each
-// connection has a goroutine at either end. Importer.asking is held from a request to its answer, and taken first.
+// connection has a goroutine at either end. Importer.asking is held from a request to its answer, and
+// taken first. A call whose context ends leaves its turn to a goroutine, which takes the answer and undoes it.
 
 // A Ticket names a block of an Exporter and is the right to open it. The zero Ticket names the empty block.
 type Ticket [16]byte

@@ -43,7 +43,7 @@ func export(t testing.TB, d driver.Device, opts *ipc.Options) (*ipc.Exporter, st
 
 func dial(t testing.TB, d driver.Device, path string) *ipc.Importer {
 	t.Helper()
-	i, err := ipc.Dial(d, path)
+	i, err := ipc.Dial(context.Background(), d, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestABlockIsOneMemoryAtBothEnds(t *testing.T) {
 		t.Errorf("a block of %d bytes: not whole pages of %d", mine.Size, g)
 	}
 	put(t, a, mine.Ptr, "from the exporter")
-	theirs, err := i.Open(e.Ticket(mine))
+	theirs, err := i.Open(context.Background(), e.Ticket(mine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestABlockIsOneMemoryAtBothEnds(t *testing.T) {
 	if got := get(t, a, mine.Ptr+driver.Pointer(mine.Size)-4, 4); got != "back" {
 		t.Errorf("the exporter reads %q", got)
 	}
-	again, err := i.Open(e.Ticket(mine))
+	again, err := i.Open(context.Background(), e.Ticket(mine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestABlockIsOneMemoryAtBothEnds(t *testing.T) {
 	if got := get(t, b, theirs.Ptr, 17); got != "from the exporter" {
 		t.Errorf("after Free the importer reads %q", got)
 	}
-	if _, err := i.Open(ticket); !errors.Is(err, ipc.ErrTicket) {
+	if _, err := i.Open(context.Background(), ticket); !errors.Is(err, ipc.ErrTicket) {
 		t.Errorf("open a freed block: %v", err)
 	}
 	if err := i.Close(theirs, b.DefaultStream()); err != nil {
@@ -136,7 +136,7 @@ func TestWaitIsForTheLastUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range []*ipc.Importer{first, second} {
-		if _, err := i.Open(e.Ticket(m)); err != nil {
+		if _, err := i.Open(context.Background(), e.Ticket(m)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,25 +166,25 @@ func TestWhoIsRefused(t *testing.T) {
 		asked <- p
 		return false
 	}})
-	_, err := ipc.Dial(a, path)
+	_, err := ipc.Dial(context.Background(), a, path)
 	if p := <-asked; !errors.Is(err, ipc.ErrRefused) || len(asked) != 0 || p.PID != os.Getpid() || p.UID != os.Geteuid() {
 		t.Errorf("Allow was asked about %+v, and said no: %v", p, err)
 	}
 
 	e, path := export(t, a, nil)
 	other := &otherDevice{Device: a}
-	if _, err := ipc.Dial(other, path); !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "GPU-other") {
+	if _, err := ipc.Dial(context.Background(), other, path); !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "GPU-other") {
 		t.Errorf("another device's importer: %v", err)
 	}
 	i := dial(t, a, path)
-	if _, err := i.Open(ipc.Ticket{1}); !errors.Is(err, ipc.ErrTicket) {
+	if _, err := i.Open(context.Background(), ipc.Ticket{1}); !errors.Is(err, ipc.ErrTicket) {
 		t.Errorf("a ticket that was never given out: %v", err)
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-i.Lost()
-	if _, err := i.Open(ipc.Ticket{1}); !errors.Is(err, ipc.ErrGone) {
+	if _, err := i.Open(context.Background(), ipc.Ticket{1}); !errors.Is(err, ipc.ErrGone) {
 		t.Errorf("Open without an exporter: %v", err)
 	}
 	if _, err := e.Alloc(a.DefaultStream(), 1); !errors.Is(err, driver.ErrClosed) {
@@ -260,7 +260,7 @@ func TestGarbageOnTheSocket(t *testing.T) {
 		c.Close()
 	}
 	i := dial(t, a, path)
-	b, err := i.Open(e.Ticket(m))
+	b, err := i.Open(context.Background(), e.Ticket(m))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func churnRole(args []string) error {
 	}
 	var importers [2]*ipc.Importer
 	for n := range importers {
-		if importers[n], err = ipc.Dial(d, args[n]); err != nil {
+		if importers[n], err = ipc.Dial(context.Background(), d, args[n]); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func churnRole(args []string) error {
 			return err
 		}
 		for range 1 + rng.IntN(3) {
-			b, err := importers[way].Open(t)
+			b, err := importers[way].Open(context.Background(), t)
 			switch {
 			case err == nil:
 				open = append(open, opened{b, way})
@@ -189,7 +189,7 @@ func TestExportersAreKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := importers[w].Open(ticket)
+			b, err := importers[w].Open(context.Background(), ticket)
 			switch {
 			case err == nil:
 				open[b], way[b] = ticket, w

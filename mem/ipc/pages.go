@@ -3,6 +3,7 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -24,17 +25,23 @@ func ServePages(l *net.UnixListener, find func(key []byte) ([]driver.PageFile, e
 	if l.Addr().Network() != network {
 		return fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)
 	}
+	refused := new(refusedConns)
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
 			return fmt.Errorf("mem/ipc: %w", err)
 		}
-		go servePages(conn, find)
+		go servePages(conn, refused, find)
 	}
 }
 
-func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, error)) {
+func servePages(conn *net.UnixConn, strangers *refusedConns, find func(key []byte) ([]driver.PageFile, error)) {
 	defer conn.Close()
+	_, reason := stranger(conn)
+	if reason != "" {
+		strangers.add(conn)
+		defer strangers.remove(conn)
+	}
 	key, file, err := receive(conn)
 	if file != nil {
 		file.Close() // requests have no file
@@ -42,13 +49,8 @@ func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, er
 	if err != nil || len(key) == 0 {
 		return
 	}
-	switch peer, err := peerOf(conn); {
-	case err != nil:
-		_ = send(conn, answer{status: refused, text: []byte("its credentials are unknown: " + err.Error())}.encode(),
-			nil)
-		return
-	case peer.UID != os.Geteuid():
-		_ = send(conn, answer{status: refused, text: []byte("it is another user's process")}.encode(), nil)
+	if reason != "" {
+		_ = send(conn, answer{status: refused, text: []byte(reason)}.encode(), nil)
 		return
 	}
 	pages, err := find(key)
@@ -75,15 +77,20 @@ func sendOpen(c *net.UnixConn, message []byte, f *os.File) error {
 	return errors.Join(err, unsent)
 }
 
+// maxPages is the number of pages that FetchPages accepts: half a TiB of those of CUDA.
+const maxPages = 1 << 18
+
 // FetchPages fetches the pages of a key from the process that serves them at a path, whose first byte is @ if it is an
 // abstract name. The caller closes the files. The error matches ErrTicket if there are no such pages, ErrRefused if the
-// other process does not serve this one, and ErrGone if it is gone or breaks off its answer.
-func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
-	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+// other process does not serve this one or is another user's, and ErrGone if it is gone or breaks off its answer. It is
+// that of ctx if ctx ends before.
+func FetchPages(ctx context.Context, path string, key []byte) (pages []driver.PageFile, err error) {
+	conn, err := connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("mem/ipc: %w: %w", ErrGone, err)
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer func() {
 		if err != nil {
 			for _, page := range pages {
@@ -92,6 +99,9 @@ func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
 			pages = nil
 		}
 	}()
+	if peer, err := peerOf(conn); err != nil || peer.UID != effectiveUser() {
+		return nil, fmt.Errorf("mem/ipc: %w: the pages are served by another user, %d (%v)", ErrRefused, peer.UID, err)
+	}
 	if err := send(conn, key, nil); err != nil {
 		return nil, fmt.Errorf("mem/ipc: %w: %w", ErrGone, err)
 	}
@@ -105,13 +115,17 @@ func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
 			a, err = decodeAnswer(message)
 		}
 		switch {
+		case ctx.Err() != nil:
+			err = unanswered(ctx)
 		case err != nil:
 		case a.status == noBlock:
-			err = fmt.Errorf("%w: %s", ErrTicket, a.text)
+			err = fmt.Errorf("%w: %q", ErrTicket, a.text)
 		case a.status != accepted:
-			err = fmt.Errorf("%w: %s", ErrRefused, a.text)
+			err = fmt.Errorf("%w: %q", ErrRefused, a.text)
 		case (a.form == asPage) != (file != nil):
 			err = errors.New("an answer whose form and descriptor disagree")
+		case len(pages) == maxPages:
+			err = fmt.Errorf("more than %d pages", maxPages)
 		case a.form == asPage:
 			pages = append(pages, driver.PageFile{Size: a.size, File: file})
 			continue

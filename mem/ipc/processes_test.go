@@ -148,7 +148,7 @@ func exportRole(args []string) error {
 
 // dialRole connects to the exporter at the path that is the first argument. The second is a ticket.
 func dialRole(d driver.Device, args []string) (*ipc.Importer, ipc.Ticket, error) {
-	i, err := ipc.Dial(d, args[0])
+	i, err := ipc.Dial(context.Background(), d, args[0])
 	if err != nil {
 		return nil, ipc.Ticket{}, err
 	}
@@ -166,7 +166,7 @@ func importRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	b, err := i.Open(ticket)
+	b, err := i.Open(context.Background(), ticket)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func TestExporterIsKilled(t *testing.T) {
 			}
 			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			i := dial(t, d, path)
-			b, err := i.Open(ticket)
+			b, err := i.Open(context.Background(), ticket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestExporterIsKilled(t *testing.T) {
 			if got := get(t, d, b.Ptr, 11); got != "left behind" {
 				t.Errorf("after the exporter's death the importer reads %q", got)
 			}
-			if _, err := i.Open(ticket); !errors.Is(err, ipc.ErrGone) {
+			if _, err := i.Open(context.Background(), ticket); !errors.Is(err, ipc.ErrGone) {
 				t.Errorf("Open without an exporter: %v", err)
 			}
 			if err := i.Close(b); err != nil {
@@ -312,7 +312,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	e, path := export(t, a, nil)
 	before := len(openFiles())
 	for range 20 {
-		i, err := ipc.Dial(b, path)
+		i, err := ipc.Dial(context.Background(), b, path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := i.Open(e.Ticket(m)); err != nil {
+		if _, err := i.Open(context.Background(), e.Ticket(m)); err != nil {
 			t.Fatal(err)
 		}
 		if files := start(t, "files").hear(t); files != "" {

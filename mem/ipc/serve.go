@@ -65,7 +65,11 @@ func (e *Exporter) accept() {
 // serve answers one importer until it is gone, then releases its users.
 func (c *connection) serve() {
 	defer c.end()
-	reason := c.refusal() // sent as the answer to the handshake: a message sent unasked is lost if the socket closes
+	reason := c.refusal()
+	if reason != "" {
+		c.e.refused.add(c.conn)
+		defer c.e.refused.remove(c.conn)
+	}
 	for {
 		message, file, err := receive(c.conn)
 		if file != nil {
@@ -95,16 +99,11 @@ func (c *connection) serve() {
 
 // refusal returns why the process at the other end is not served, or "".
 func (c *connection) refusal() string {
-	peer, err := peerOf(c.conn)
-	switch {
-	case err != nil:
-		return "its credentials are unknown: " + err.Error()
-	case peer.UID != os.Geteuid():
-		return "it is another user's process"
-	case c.e.opts.Allow != nil && !c.e.opts.Allow(peer):
-		return "it is not allowed"
+	peer, reason := stranger(c.conn)
+	if reason == "" && c.e.opts.Allow != nil && !c.e.opts.Allow(peer) {
+		reason = "it is not allowed"
 	}
-	return ""
+	return reason
 }
 
 func (c *connection) answer(r request) answer {

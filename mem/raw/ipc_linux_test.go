@@ -2,6 +2,7 @@ package raw_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -112,11 +113,11 @@ func TestTicket(t *testing.T) {
 
 	raw.SetCurrent(dev, e)
 	p = alloc(t, dev, mib)
-	i, err := ipc.Dial(dev, l.Addr().String())
+	i, err := ipc.Dial(context.Background(), dev, l.Addr().String())
 	testkit.Must(t, err)
 	ticket, err := raw.Ticket(p)
 	testkit.Must(t, err)
-	b, err := i.Open(ticket)
+	b, err := i.Open(context.Background(), ticket)
 	testkit.Must(t, err)
 	testkit.Must(t, dev.DefaultStream().CopyIn(p, []byte(question)))
 	got := make([]byte, len(question))

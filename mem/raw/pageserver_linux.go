@@ -1,6 +1,7 @@
 package raw
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -99,6 +101,11 @@ func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	return pages, err
 }
 
+// answerTimeout is how long another process may take to send its pages.
+const answerTimeout = 30 * time.Second
+
+var errNoAnswer = fmt.Errorf("the process that made the handle did not answer within %v", answerTimeout)
+
 // fetchPages gets the pages that another process's server has for a key.
 func fetchPages(name string, key []byte) ([]driver.PageFile, error) {
 	serving.mu.Lock()
@@ -107,5 +114,7 @@ func fetchPages(name string, key []byte) ([]driver.PageFile, error) {
 	if own {
 		return nil, errors.New("this process made the handle: use what it has")
 	}
-	return ipc.FetchPages(name, key)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTimeout, errNoAnswer)
+	defer cancel()
+	return ipc.FetchPages(ctx, name, key)
 }

@@ -1,0 +1,132 @@
+//go:build linux
+
+package ipc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/host"
+)
+
+// fields gives the values of a structure-aware input, zeros after its end.
+type fields struct{ rest []byte }
+
+func (f *fields) bytes(n int) []byte {
+	b := make([]byte, n)
+	copy(b, f.rest)
+	f.rest = f.rest[min(n, len(f.rest)):]
+	return b
+}
+
+func (f *fields) byte() byte     { return f.bytes(1)[0] }
+func (f *fields) uint64() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
+
+// FuzzAnswer reads answers: valid ones, made from the input's fields, and those with some bytes changed. An answer that
+// is accepted is in bounds and is encoded as it was read.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte("\x01\x01\x00\x10\x00\x00\x00\x00\x00\x00\x06handle"))
+	f.Add([]byte("\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02no\x01\x06\xff"))
+	f.Add([]byte("\x01\x02\xff\xff\xff\xff\xff\xff\xff\x7f\xff"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		in := &fields{input}
+		a := answer{status: status(in.byte()), form: form(in.byte()), size: int64(in.uint64())}
+		a.text = in.bytes(int(in.byte()) * 2)
+		message := a.encode()
+		valid := a.status >= accepted && a.status <= failed && a.form <= asHandle && a.size >= 0
+		if got, err := decodeAnswer(message); (err == nil) != valid {
+			t.Fatalf("%+v: %v", a, err)
+		} else if valid && (got.status != a.status || got.form != a.form || got.size != a.size || !bytes.Equal(got.text, a.text[:min(len(a.text), maxText)])) {
+			t.Fatalf("%+v was read as %+v", a, got)
+		}
+		for len(in.rest) > 0 { // damage it
+			message[int(in.byte())%len(message)] ^= in.byte()
+		}
+		if got, err := decodeAnswer(message); err == nil && !bytes.Equal(got.encode(), message) && len(got.text) <= maxText {
+			t.Fatalf("%x was read as %+v", message, got)
+		}
+	})
+}
+
+// FuzzRequests sends an exporter requests made from the input: each byte is one, or garbage. Whatever they are, each gets
+// one answer or the end of the connection, users are never negative, and none are left when the connection has ended.
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 1, 1, 2, 2, 2})
+	f.Add([]byte{0, 1, 4, 8, 16, 3})
+	f.Add([]byte{1, 1, 1, 250, 24, 1, 2, 3})
+	dev, err := driver.Open("host:total=256MiB")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { dev.Close() })
+	path := filepath.Join(f.TempDir(), "s")
+	l, err := Listen(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	e, err := NewExporter(dev, l, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { e.Close() })
+	block, err := e.Alloc(dev.DefaultStream(), 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ticket := e.Ticket(block)
+	f.Fuzz(func(t *testing.T, input []byte) {
+		c, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		in := &fields{input}
+		opened, open := 0, true
+		for steps := 0; len(in.rest) > 0 && open && steps < 64; steps++ {
+			r := request{kind: kind(in.byte()), ticket: ticket}
+			message := r.encode()
+			switch {
+			case r.kind >= 250: // raw bytes
+				message = in.bytes(1 + int(in.byte()))
+			case r.kind > 3: // an unknown ticket
+				r.kind, r.ticket = r.kind&3, Ticket(in.bytes(len(Ticket{})))
+				message = r.encode()
+			}
+			if _, err := c.Write(message); err != nil {
+				break
+			}
+			reply, file, err := receive(c)
+			if err != nil || len(reply) == 0 {
+				break
+			}
+			a, err := decodeAnswer(reply)
+			if err != nil || (a.form == asPage) != (file != nil) {
+				t.Fatalf("%+v: the answer %x, %v", r, reply, err)
+			}
+			if file != nil {
+				file.Close()
+			}
+			known := r.ticket == ticket && len(message) == requestSize
+			switch {
+			case a.status == accepted && known && message[4] == byte(openBlock):
+				opened++
+			case a.status == accepted && known && message[4] == byte(closeBlock):
+				opened--
+			case a.status == refused:
+				open = false
+			}
+			if n := e.Users(block); open && (opened < 0 || n != opened) {
+				t.Fatalf("%d users, and the connection has it open %d times", n, opened)
+			}
+		}
+		c.Close()
+		if err := e.Wait(t.Context(), block); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
