@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
@@ -79,10 +80,11 @@ func (d reportDir) write(number int, room int64, content func(io.Writer) error) 
 	if err = content(w); err == nil {
 		err = w.Flush()
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	if err == nil {
+		err = atomicfile.Complete(f, path)
 	}
 	if err != nil {
+		_ = f.Close()
 		return "", fmt.Errorf("snapshot: write a report: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return path, nil

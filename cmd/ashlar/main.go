@@ -25,7 +25,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Exit codes of all commands. With several files the highest applies. Those of signals are in createPartial.
+// Exit codes of all commands. With several files the highest applies. Those of signals are in removeOnSignal.
 const (
 	exitOK      = 0
 	exitDiffers = 1 // verify: something differs; diff: more growth than --max-growth; doctor: a driver that was named cannot work

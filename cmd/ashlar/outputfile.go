@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 )
 
 // An outputFile is a file that a command writes (-o FILE). Every command that writes one keeps to the same rule: the
@@ -52,7 +53,7 @@ func (s *streams) openOutput(path string, force bool, inputs ...string) (*output
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if dir, _ := filepath.Split(o.target()); dir != "" {
+		if dir, _ := filepath.Split(atomicfile.Follow(o.path)); dir != "" {
 			if _, err := os.Stat(dir); err != nil {
 				return nil, outputError{path, err}
 			}
@@ -120,7 +121,7 @@ func (o *outputFile) write(fill func(io.Writer) error) error {
 	} else if info, statErr := os.Stat(o.path); statErr == nil && !info.Mode().IsRegular() {
 		err = o.fillInPlace(fill)
 	} else {
-		err = o.replace(info, fill)
+		err = atomicfile.Write(o.path, atomicfile.Options{New: !o.force, Created: removeOnSignals}, fill)
 	}
 	if err != nil {
 		return outputError{o.path, err}
@@ -137,91 +138,28 @@ func (o *outputFile) fillInPlace(fill func(io.Writer) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// replace writes a temporary file, brings it to the disk and renames it. What was there before, if anything, stays
-// until then, and the new file has its rights. A failure and a signal that ends the program remove the temporary file.
-func (o *outputFile) replace(before os.FileInfo, fill func(io.Writer) error) error {
-	target := o.target()
-	f, release, err := createPartial(target)
-	if err != nil {
-		return err
-	}
-	renamed := false
-	defer func() { // when fill panics, too
-		release()
-		if !renamed {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if before != nil {
-		if err := f.Chmod(before.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	for _, step := range []func() error{func() error { return fill(w) }, w.Flush, f.Sync, f.Close} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	if _, err := os.Lstat(target); err == nil && !o.force { // it was not there before
-		return os.ErrExist
-	}
-	err = os.Rename(f.Name(), target)
-	renamed = err == nil
-	return err
-}
-
-// target follows links; the result need not exist.
-func (o *outputFile) target() string {
-	path := o.path
-	for range 255 { // more links than any system follows
-		to, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			dir, _ := filepath.Split(path)
-			to = dir + to // not cleaned: a name before ".." may be a link
-		}
-		path = to
-	}
-	return path
-}
-
 // exitSignal plus the number of a signal is the exit code of a program that the signal ends, as in shells.
 const exitSignal = 128
 
-// createPartial makes a file beside path, of a name that nothing has. Until release returns, a signal that ends the
-// program removes it first; after such a signal release does not return. Signals that the program was started to ignore
-// stay ignored.
-func createPartial(path string) (f *os.File, release func(), err error) {
+// removeOnSignals makes a signal that ends the program remove f first, until release returns; after such a signal
+// release does not return. Signals that the program was started to ignore stay ignored.
+func removeOnSignals(f *os.File) (release func()) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
 	}
-	for i := range 1000 {
-		f, err = os.OpenFile(fmt.Sprintf("%s.%d.partial", path, i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, os.ErrExist) {
-			break
-		}
-	}
-	if err != nil {
-		signal.Stop(signals)
-		return nil, nil, err
-	}
 	done, released := make(chan struct{}), make(chan struct{})
 	go func() {
 		removeOnSignal(f, signals, done)
 		close(released)
 	}()
-	return f, func() {
+	return func() {
 		signal.Stop(signals)
 		close(done)
 		<-released
-	}, nil
+	}
 }
 
 // removeOnSignal waits for a signal, removes f and ends the program. It returns when done is closed and no signal came.

@@ -90,7 +90,7 @@ func TestDefect01_SignalsLeaveNoPartialFile(t *testing.T) {
 		}
 		for _, path := range []string{there, fresh} {
 			child, _ := startWriter(t, writerRole, "export", "--to", "json", "--force", "-o", path, sample("streams"))
-			if all := names(t, dir); !slices.Contains(all, filepath.Base(path)+".0.partial") {
+			if all := names(t, dir); !slices.Contains(all, filepath.Base(path)+".0.part") {
 				t.Errorf("while it writes there are %q", all)
 			}
 			if err := child.Process.Signal(sig); err != nil {
@@ -126,7 +126,7 @@ func TestDefect01_IgnoredSignalsStayIgnored(t *testing.T) {
 // A replaced file keeps its rights, a link leads where it led, and other files are left alone.
 func TestDefect01_ReplacedFilesKeepRightsAndLinks(t *testing.T) {
 	dir := t.TempDir()
-	target, link, partial := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "target.0.partial")
+	target, link, partial := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "target.0.part")
 	for path, rights := range map[string]os.FileMode{target: 0o600, partial: 0o644} {
 		if err := os.WriteFile(path, []byte("before"), rights); err != nil {
 			t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/internal/mapped"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
@@ -287,7 +288,7 @@ func Write(w io.Writer, t *tensor.Tensor) error {
 // WriteFile is Write to a file, which replaces one of that name. The file is complete or absent, and is on disk when
 // WriteFile returns.
 func WriteFile(path string, t *tensor.Tensor) error {
-	if err := transfer.WriteFile(path, func(w io.Writer) error { return write(w, t) }); err != nil {
+	if err := atomicfile.Write(path, atomicfile.Options{}, func(w io.Writer) error { return write(w, t) }); err != nil {
 		return located(err, path, "")
 	}
 	return nil

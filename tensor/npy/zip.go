@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/tensor"
-	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
 // ErrNoArray is matched by the error for a name that is not in an archive.
@@ -201,7 +201,7 @@ func WriteZip(w io.Writer, tensors map[string]*tensor.Tensor, o ZipOptions) erro
 
 // WriteZipFile is WriteZip to a file, which is complete or absent.
 func WriteZipFile(path string, tensors map[string]*tensor.Tensor, o ZipOptions) error {
-	if err := transfer.WriteFile(path, func(w io.Writer) error { return writeZip(w, tensors, o) }); err != nil {
+	if err := atomicfile.Write(path, atomicfile.Options{}, func(w io.Writer) error { return writeZip(w, tensors, o) }); err != nil {
 		return located(err, path, "")
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
@@ -163,7 +164,7 @@ func (p *plan) write(w io.Writer) error {
 }
 
 func (p *plan) writeFile(path string) error {
-	if err := transfer.WriteFile(path, p.write); err != nil {
+	if err := atomicfile.Write(path, atomicfile.Options{}, p.write); err != nil {
 		return fmt.Errorf("safetensors: write %s: %w", path, err)
 	}
 	return nil

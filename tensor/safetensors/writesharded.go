@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/tensor"
-	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
 const (
@@ -62,7 +62,7 @@ func WriteSharded(dir string, tensors map[string]*tensor.Tensor, metadata map[st
 		}
 	}
 	path := filepath.Join(dir, indexName)
-	err := transfer.WriteFile(path, func(w io.Writer) error {
+	err := atomicfile.Write(path, atomicfile.Options{}, func(w io.Writer) error {
 		_, err := w.Write(indexText(names, total))
 		return err
 	})
