@@ -2,6 +2,7 @@ package holders
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
@@ -26,16 +27,38 @@ func (c counts) minus(d counts) counts {
 	}
 }
 
-// eventCounts has the counts before each event: one byte for each event, and the counts before each group.
+// eventCounts has the counts before each event. It keeps those before each chunk of countChunk events, and notes the
+// events of the chunks that were used last.
 type eventCounts struct {
-	events int
-	notes  []note
-	groups []counts // before each group of countGroup events, and those of all events
-	steps  []int32  // the events with which annotated steps began, ascending
+	trace         *trace.Trace
+	stacks        *stackPhases
+	events        int
+	allocs, frees bool    // the recording has their stacks
+	steps         []int32 // the events with which annotated steps began, ascending
+	spans         []span  // see annotated
+	before        []countState
+	noted         [notedChunks]*notedChunk // by number, modulo notedChunks
+	entries       *trace.Reader
 }
 
-// countGroup is the number of events of a group.
-const countGroup = 16
+const (
+	countChunk  = 4096 // events
+	countGroup  = 16   // events of a chunk between two counts
+	notedChunks = 256
+)
+
+// A countState is what the notes and counts of later events depend on.
+type countState struct {
+	counts
+	after bool // a backward pass came after the last forward pass
+}
+
+// A notedChunk has the notes of a chunk, and the counts before each group of countGroup events.
+type notedChunk struct {
+	number int
+	notes  [countChunk]note
+	groups [countChunk / countGroup]counts
+}
 
 // A note is how an event counts: its phase, and bits.
 type note uint8
@@ -49,68 +72,104 @@ const (
 )
 
 // phaseOf returns the phase of an event.
-func (x *eventCounts) phaseOf(event int32) phase { return phase(x.notes[event] & notePhase) }
+func (x *eventCounts) phaseOf(event int32) phase {
+	return phase(x.chunk(int(event) / countChunk).notes[event%countChunk] & notePhase)
+}
 
 // countsBefore returns the counts of the events before one.
 func (x *eventCounts) countsBefore(event int32) counts {
-	group := event / countGroup
-	n := x.groups[group]
-	for _, e := range x.notes[group*countGroup : event] {
-		n.add(e)
+	var n counts
+	if int(event) == x.events {
+		n = x.before[len(x.before)-1].counts
+	} else {
+		c := x.chunk(int(event) / countChunk)
+		at := event % countChunk
+		group := at / countGroup
+		n = c.groups[group]
+		for _, e := range c.notes[group*countGroup : at] {
+			n.add(e)
+		}
 	}
 	steps, _ := slices.BinarySearch(x.steps, event) // those that began at an earlier event
 	n.steps = int32(steps)
 	return n
 }
 
-// scan sets the phases of the events and counts them.
+// scan counts all events.
 func (x *inference) scan() {
-	x.events = x.h.Trace.Len()
-	x.notes = make([]note, x.events)
-	x.groups = make([]counts, x.events/countGroup+1)
-	allocs, frees := x.recordsStacks()
-	spans := spanCursor{spans: x.annotated()}
-	for _, s := range spans.spans {
+	x.trace, x.events = x.h.Trace, x.h.Trace.Len()
+	x.entries = x.trace.Reader(trace.FieldStack, trace.FieldAction)
+	x.allocs, x.frees = x.recordsStacks()
+	x.spans = x.annotated()
+	for _, s := range x.spans {
 		if s.phase == phaseStep {
 			x.steps = append(x.steps, int32(s.first))
 		}
 	}
 	slices.Sort(x.steps)
-	var n counts
-	after := false // a backward pass came after the last forward pass
-	reader := x.h.Trace.Reader(trace.FieldStack, trace.FieldAction)
-	for i := range x.events {
+	x.before = append(make([]countState, 0, x.events/countChunk+2), countState{})
+	for i := 0; i*countChunk < x.events; i++ {
+		x.before = append(x.before, x.slot(i).fill(&x.eventCounts, i))
+	}
+	x.trains = x.before[len(x.before)-1].autograd > 0
+}
+
+// chunk returns a chunk with its notes.
+func (x *eventCounts) chunk(number int) *notedChunk {
+	c := x.slot(number)
+	if c.number != number {
+		c.fill(x, number)
+	}
+	return c
+}
+
+// slot returns the memory for the notes of a chunk, which may have those of another one.
+func (x *eventCounts) slot(number int) *notedChunk {
+	c := &x.noted[number%notedChunks]
+	if *c == nil {
+		*c = &notedChunk{number: -1}
+	}
+	return *c
+}
+
+// fill notes the events of a chunk, before which the state is known. It returns the state after them.
+func (c *notedChunk) fill(x *eventCounts, number int) countState {
+	first := number * countChunk
+	state, spans := x.before[number], cursorAt(x.spans, first)
+	n := min(countChunk, x.events-first)
+	for i := range n {
 		if i%countGroup == 0 {
-			x.groups[i/countGroup] = n
+			c.groups[i/countGroup] = state.counts
 		}
-		annotated := spans.at(i)
-		e := reader.At(i)
-		if e.Action != mem.ActionAlloc && e.Action != mem.ActionFreeRequested {
-			continue
-		}
-		known := e.Action == mem.ActionAlloc && allocs || e.Action == mem.ActionFreeRequested && frees
-		p, inside := x.stacks.of(e.Stack, known)
-		if !known {
-			p = annotated
-		}
-		t := note(p) | noteCounted
-		if e.Action == mem.ActionAlloc {
-			t |= noteAlloc
-		}
-		if known && !inside && p != phaseBackward {
-			t |= noteOutside
-		}
-		if p == phaseForward && after {
-			t |= notePass
-		}
-		after = p == phaseBackward || after && p != phaseForward
-		x.notes[i] = t
-		n.add(t)
+		c.notes[i] = x.note(x.entries.At(first+i), spans.at(first+i), &state)
 	}
-	if x.events%countGroup == 0 {
-		x.groups[x.events/countGroup] = n
+	c.number = number
+	return state
+}
+
+// note returns how an event with the phase of an annotation counts, and counts it.
+func (x *eventCounts) note(e *trace.Event, annotated phase, state *countState) note {
+	if e.Action != mem.ActionAlloc && e.Action != mem.ActionFreeRequested {
+		return 0
 	}
-	x.trains = n.autograd > 0
+	known := e.Action == mem.ActionAlloc && x.allocs || e.Action == mem.ActionFreeRequested && x.frees
+	p, inside := x.stacks.of(e.Stack, known)
+	if !known {
+		p = annotated
+	}
+	t := note(p) | noteCounted
+	if e.Action == mem.ActionAlloc {
+		t |= noteAlloc
+	}
+	if known && !inside && p != phaseBackward {
+		t |= noteOutside
+	}
+	if p == phaseForward && state.after {
+		t |= notePass
+	}
+	state.after = p == phaseBackward || state.after && p != phaseForward
+	state.add(t)
+	return t
 }
 
 // add counts an event.
@@ -138,9 +197,8 @@ func (c *counts) add(t note) {
 
 // recordsStacks reports whether the recording has stacks of allocations and of frees.
 func (x *inference) recordsStacks() (allocs, frees bool) {
-	reader := x.h.Trace.Reader(trace.FieldStack, trace.FieldAction)
-	for i := 0; i < x.h.Trace.Len() && !(allocs && frees); i++ {
-		if e := reader.At(i); e.Stack != 0 {
+	for i := 0; i < x.events && !(allocs && frees); i++ {
+		if e := x.entries.At(i); e.Stack != 0 {
 			allocs = allocs || e.Action == mem.ActionAlloc
 			frees = frees || e.Action == mem.ActionFreeRequested
 		}
@@ -182,6 +240,12 @@ func (x *inference) annotated() (spans []span) {
 type spanCursor struct {
 	spans []span
 	begun int // how many began
+}
+
+// cursorAt returns a cursor for the events from one on.
+func cursorAt(spans []span, event int) spanCursor {
+	begun := sort.Search(len(spans), func(i int) bool { return spans[i].first > event })
+	return spanCursor{spans, begun}
 }
 
 // at returns the phase of an event.

@@ -1,6 +1,7 @@
 package holders
 
 import (
+	"math"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/trace"
@@ -24,10 +25,11 @@ const shortLife = 64
 // An inference computes the categories of the blocks of a history.
 type inference struct {
 	h          *History
-	stacks     *stackPhases
+	reader     *trace.LifetimesReader
 	categories []Category // of each block
 	eventCounts
-	births [][]int32    // of the blocks of each stack
+	again  repeats
+	last   []int32      // the last birth of a block of each stack, or -1
 	lines  map[line]int // blocks of each line and each size in cublasSizes
 	trains bool         // the recording has a backward pass
 	brief  []bool       // of each stack: see findBrief
@@ -46,8 +48,9 @@ type line struct {
 // categorize sets the category of all blocks.
 func (h *History) categorize() {
 	x := &inference{
-		h: h, stacks: h.phases, categories: make([]Category, h.NumBlocks()), weights: map[int64]int{}, gradients: map[int64]int{},
-		zeroed: map[int64]int32{},
+		h: h, reader: h.Lifetimes.Reader(trace.FieldSize, trace.FieldStack, trace.FieldStream),
+		categories: make([]Category, h.NumBlocks()), eventCounts: eventCounts{stacks: h.phases},
+		weights: map[int64]int{}, gradients: map[int64]int{}, zeroed: map[int64]int32{},
 	}
 	x.scan()
 	x.group()
@@ -56,7 +59,7 @@ func (h *History) categorize() {
 	}
 	for i := range x.categories {
 		b := x.block(i)
-		c := x.byLife(&b)
+		c := x.byLife(i, &b)
 		if x.categories[i] = c; c == Weights && !x.converted(&b) {
 			x.weights[b.Size]++
 		}
@@ -83,27 +86,49 @@ func (h *History) categorize() {
 	h.categories.Store(&x.categories)
 }
 
-// block returns a block, without its category.
-func (x *inference) block(i int) trace.Lifetime { return x.h.Lifetimes.At(i) }
+// block returns a block, without its category, address, tag and pool.
+func (x *inference) block(i int) trace.Lifetime { return x.reader.At(i) }
 
-// group lists the births of the blocks of each stack.
+// group finds which blocks have others of the same stack, from the last block to the first.
 func (x *inference) group() {
-	x.births, x.lines = make([][]int32, len(x.stacks.phases)), map[line]int{}
-	for i := range x.categories {
+	x.again, x.lines = make(repeats, (len(x.categories)+3)/4), map[line]int{}
+	x.last = make([]int32, len(x.stacks.phases))
+	next := make([][2]int32, len(x.last)) // the two next births of each stack
+	for id := range next {
+		x.last[id], next[id] = -1, [2]int32{math.MaxInt32, math.MaxInt32}
+	}
+	for i := len(x.categories) - 1; i >= 0; i-- {
 		b := x.block(i)
+		id := x.stackOf(&b)
+		later := &next[id]
+		switch {
+		case later[1] < b.Freed:
+			x.again.set(i, 2)
+		case later[0] < b.Freed:
+			x.again.set(i, 1)
+		}
 		if !b.Recorded {
 			continue
 		}
-		x.births[x.stackOf(&b)] = append(x.births[x.stackOf(&b)], b.Start)
+		*later = [2]int32{b.Start, later[0]}
+		x.last[id] = max(x.last[id], b.Start)
 		if slices.Contains(cublasSizes, b.Size) {
-			x.lines[line{x.stackOf(&b), b.Size}]++
+			x.lines[line{id, b.Size}]++
 		}
 	}
 }
 
+// repeats has a number from 0 to 2 for each block: how many blocks with its stack were allocated in its life, where 2
+// stands for more, too.
+type repeats []uint8
+
+func (r repeats) set(i, n int) { r[i/4] |= uint8(n) << (i % 4 * 2) }
+
+func (r repeats) of(i int) int { return int(r[i/4] >> (i % 4 * 2) & 3) }
+
 // stackOf returns the stack of a block, or 0 if the recording does not have it.
 func (x *inference) stackOf(b *trace.Lifetime) trace.StackID {
-	if int(b.Stack) >= len(x.births) {
+	if int(b.Stack) >= len(x.last) {
 		return 0
 	}
 	return b.Stack
@@ -134,8 +159,8 @@ func (x *inference) life(b *trace.Lifetime) life {
 	return l
 }
 
-// byLife returns the category that the phases of a block's birth and death and those between them tell.
-func (x *inference) byLife(b *trace.Lifetime) Category {
+// byLife returns the category that the phases of the birth and death of block i and those between them tell.
+func (x *inference) byLife(i int, b *trace.Lifetime) Category {
 	l := x.life(b)
 	stays := !l.freed || l.forward+l.backward > 0
 	switch l.born {
@@ -176,7 +201,7 @@ func (x *inference) byLife(b *trace.Lifetime) Category {
 		}
 		return Temporaries
 	}
-	return x.ofPass(b, l)
+	return x.ofPass(i, b, l)
 }
 
 // converted reports whether a module replaced a parameter, as it does when it moves to another type.
@@ -189,7 +214,7 @@ func (x *inference) converted(b *trace.Lifetime) bool {
 }
 
 // ofPass is byLife for blocks of forward passes and of the user's code.
-func (x *inference) ofPass(b *trace.Lifetime, l life) Category {
+func (x *inference) ofPass(i int, b *trace.Lifetime, l life) Category {
 	switch {
 	case l.persistent || !l.freed || b.Stack == 0:
 		return Unknown
@@ -198,7 +223,7 @@ func (x *inference) ofPass(b *trace.Lifetime, l life) Category {
 	case l.crossed:
 		return Unknown
 	}
-	if x.trains && (l.allocs <= shortLife || x.repeats(b) <= 1) || !x.trains && x.brief[x.stackOf(b)] {
+	if x.trains && (l.allocs <= shortLife || x.again.of(i) <= 1) || !x.trains && x.brief[x.stackOf(b)] {
 		return Temporaries
 	}
 	return Unknown
@@ -208,22 +233,14 @@ func (x *inference) ofPass(b *trace.Lifetime, l life) Category {
 // backward pass, only these are known to make temporaries: other lines may keep results from one pass to the next, as a
 // cache of keys and values does.
 func (x *inference) findBrief() {
-	x.brief = make([]bool, len(x.births))
+	x.brief = make([]bool, len(x.last))
 	for id := range x.brief {
 		x.brief[id] = true
 	}
 	for i := range x.categories {
 		b := x.block(i)
-		if l := x.life(&b); !l.freed || x.repeats(&b) > 0 || l.born != phaseForward {
+		if l := x.life(&b); !l.freed || x.again.of(i) > 0 || l.born != phaseForward {
 			x.brief[x.stackOf(&b)] = false
 		}
 	}
-}
-
-// repeats returns how many blocks with the stack of b were allocated in its life.
-func (x *inference) repeats(b *trace.Lifetime) int {
-	births := x.births[x.stackOf(b)]
-	first, _ := slices.BinarySearch(births, b.Start+1)
-	last, _ := slices.BinarySearch(births, b.Freed)
-	return max(last-first, 0)
 }

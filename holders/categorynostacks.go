@@ -7,11 +7,8 @@ const lossBlocks = 32
 // lastGradients finds the gradients that no zero_grad freed, those of the last step: blocks that lived on after the
 // optimizer's step, of each size as many as there were gradients in the steps before.
 func (x *inference) lastGradients() {
-	type group struct {
-		steps int32 // before their allocation
-		size  int64
-	}
-	groups := map[group][]int{}
+	last := x.countsBefore(int32(x.events)).steps - 1
+	blocks := map[int64][]int{} // of the last step, by size
 	for i, c := range x.categories {
 		if c != Unknown && c != Gradients {
 			continue
@@ -20,19 +17,17 @@ func (x *inference) lastGradients() {
 		if !b.Recorded || x.gradients[b.Size] == 0 {
 			continue
 		}
-		if l := x.life(&b); l.steps == 1 {
-			g := group{x.countsBefore(b.Start).steps, b.Size}
-			groups[g] = append(groups[g], i)
+		if l := x.life(&b); l.steps == 1 && x.countsBefore(b.Start).steps == last {
+			blocks[b.Size] = append(blocks[b.Size], i)
 		}
 	}
-	last := x.countsBefore(int32(x.events)).steps - 1
 	for size, n := range x.gradients {
-		if len(groups[group{last, size}]) != n {
+		if len(blocks[size]) != n {
 			return
 		}
 	}
 	for size := range x.gradients {
-		for _, i := range groups[group{last, size}] {
+		for _, i := range blocks[size] {
 			x.categories[i] = Gradients
 		}
 	}

@@ -1,8 +1,8 @@
 package holders
 
 import (
+	"container/heap"
 	"slices"
-	"sort"
 
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -15,25 +15,37 @@ const cublasLtSize = 1 << 20
 
 // countGradients sets the largest number of gradients of each size that were live at once, and when the last was freed.
 func (x *inference) countGradients() {
-	type change struct {
-		event int32
-		size  int64
-		n     int
-	}
-	var changes []change
+	live := map[int64]*eventHeap{} // by size, the frees of those that are live at the birth of a block
 	for i, c := range x.categories {
-		if c == Gradients {
-			b := x.block(i)
-			changes = append(changes, change{b.Start, b.Size, 1}, change{b.Freed, b.Size, -1})
-			x.zeroed[b.Size] = max(x.zeroed[b.Size], b.Freed)
+		if c != Gradients {
+			continue
 		}
+		b := x.block(i)
+		frees := live[b.Size]
+		if frees == nil {
+			frees = &eventHeap{}
+			live[b.Size] = frees
+		}
+		for frees.Len() > 0 && (*frees)[0] <= b.Start {
+			heap.Pop(frees)
+		}
+		heap.Push(frees, b.Freed)
+		x.gradients[b.Size] = max(x.gradients[b.Size], frees.Len())
+		x.zeroed[b.Size] = max(x.zeroed[b.Size], b.Freed)
 	}
-	sort.SliceStable(changes, func(i, j int) bool { return changes[i].event < changes[j].event })
-	live := map[int64]int{}
-	for _, c := range changes {
-		live[c.size] += c.n
-		x.gradients[c.size] = max(x.gradients[c.size], live[c.size])
-	}
+}
+
+// An eventHeap is a heap of events, the first one at the root: see container/heap.
+type eventHeap []int32
+
+func (h eventHeap) Len() int           { return len(h) }
+func (h eventHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h eventHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(event any)    { *h = append(*h, event.(int32)) }
+func (h *eventHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 // matchWeights finds weights among blocks of the user's code that live for the whole recording. The blocks of one size
@@ -100,11 +112,11 @@ func (x *inference) isWorkspace(b *trace.Lifetime, l life) bool {
 		if b.Stack == 0 || x.trains && l.passes == 0 {
 			return false
 		}
-		births, alike := x.births[x.stackOf(b)], x.lines[line{x.stackOf(b), b.Size}]
+		alike := x.lines[line{x.stackOf(b), b.Size}]
 		if b.Recorded {
 			alike--
 		}
-		return alike == 0 && len(births) > 0 && births[len(births)-1] > b.Start
+		return alike == 0 && x.last[x.stackOf(b)] > b.Start
 	}
 	return false
 }

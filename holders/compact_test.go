@@ -3,6 +3,7 @@ package holders_test
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -133,5 +135,25 @@ func TestExtremes(t *testing.T) {
 				t.Fatalf("events %d to %d: %+v, want %d and %d", first, limit-1, x, slices.Max(part), slices.Min(part))
 			}
 		}
+	}
+}
+
+// The inference of categories and steps needs little memory besides a byte for each block.
+func TestMemoryOfInference(t *testing.T) {
+	var file bytes.Buffer
+	_, err := snapshottest.Write(&file, snapshottest.Config{Seed: 1, Events: 2_000_000, Stacks: 3000})
+	testkit.Must(t, err)
+	s, err := snapshot.ReadCompact(&file, snapshot.Limits{})
+	testkit.Must(t, err)
+	all, err := holders.AllUncategorized(s)
+	testkit.Must(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	all[0].Categorize()
+	all[0].Steps()
+	runtime.ReadMemStats(&after)
+	bound := uint64(10<<20 + all[0].NumBlocks())
+	if took := after.TotalAlloc - before.TotalAlloc; took > bound {
+		t.Errorf("%d bytes allocated for %d blocks, want at most %d", took, all[0].NumBlocks(), bound)
 	}
 }

@@ -26,12 +26,13 @@ type requestKind struct {
 // A repetition is a search for the requests that repeat. Its window is the later half of the requests, because the
 // first steps of a program differ from the others.
 type repetition struct {
-	h      *History
-	blocks []int32 // of all requests
-	kinds  []int32 // of each request
-	num    int     // of kinds
-	from   int     // the window is kinds[from:]
-	median int     // requests between two starts
+	h        *History
+	blocks   *trace.LifetimesReader
+	requests *requestSet // their blocks
+	kinds    []int32     // of the requests of the window
+	num      int         // of kinds
+	from     int         // the first request of the window
+	median   int         // requests between two starts
 }
 
 // repetitions returns the steps that the requests show.
@@ -41,7 +42,7 @@ func (h *History) repetitions() (s Steps) {
 	valleys := r.valleys(r.markers())
 	for n, i := range valleys {
 		step := Step{Number: n + 1, First: r.start(i), Last: h.Trace.Len() - 1}
-		requests := len(r.blocks) - i
+		requests := r.requests.n - i
 		if n+1 < len(valleys) {
 			step.Last = r.start(valleys[n+1]) - 1
 		} else if requests < r.median/2 {
@@ -54,43 +55,66 @@ func (h *History) repetitions() (s Steps) {
 }
 
 func newRepetition(h *History) *repetition {
-	r := &repetition{h: h}
-	numbers := map[requestKind]int32{}
-	r.blocks, r.kinds = make([]int32, 0, h.NumBlocks()), make([]int32, 0, h.NumBlocks())
-	stacks := 0
-	for i := range h.NumBlocks() {
-		if h.Lifetimes.At(i).Stack != 0 {
-			stacks++
-		}
+	r := &repetition{
+		h: h, blocks: h.Lifetimes.Reader(trace.FieldStack, trace.FieldSize, trace.FieldStream),
+		requests: newRequestSet(h.NumBlocks()),
 	}
+	r.collect()
+	r.from = max(r.requests.n/2, r.requests.n-maxWindow)
+	numbers := map[requestKind]int32{}
+	request := 0
+	r.kinds = make([]int32, 0, r.requests.n-r.from)
 	for i := range h.NumBlocks() {
-		b := h.Lifetimes.At(i)
-		if !b.Recorded || b.Stack == 0 && 5*stacks > h.NumBlocks() {
-			continue // requests without a stack are of the backward pass, in a thread without Python
+		if !r.requests.has(i) {
+			continue
 		}
-		kind := requestKind{b.Stack, 0, b.Stream}
-		if b.Stack == 0 {
-			kind.size = b.Size
-		}
+		kind := r.kindOf(i)
 		n, ok := numbers[kind]
 		if !ok {
 			n = int32(len(numbers))
 			numbers[kind] = n
 		}
-		r.blocks, r.kinds = append(r.blocks, int32(i)), append(r.kinds, n)
+		if request++; request > r.from {
+			r.kinds = append(r.kinds, n)
+		}
 	}
 	r.num = len(numbers)
-	r.from = max(len(r.kinds)/2, len(r.kinds)-maxWindow)
 	return r
 }
 
+// collect finds the blocks that are requests. Without a stack, they are of the backward pass, in a thread without
+// Python, if others have stacks.
+func (r *repetition) collect() {
+	stacks := 0
+	for i := range r.h.NumBlocks() {
+		if r.blocks.At(i).Stack != 0 {
+			stacks++
+		}
+	}
+	for i := range r.h.NumBlocks() {
+		if b := r.blocks.At(i); b.Recorded && (b.Stack != 0 || 5*stacks <= r.h.NumBlocks()) {
+			r.requests.add(i)
+		}
+	}
+}
+
+// kindOf returns the kind of the request of a block.
+func (r *repetition) kindOf(block int) requestKind {
+	b := r.blocks.At(block)
+	kind := requestKind{b.Stack, 0, b.Stream}
+	if b.Stack == 0 {
+		kind.size = b.Size
+	}
+	return kind
+}
+
 // start returns the event of a request.
-func (r *repetition) start(request int) int { return r.h.Lifetimes.Start(int(r.blocks[request])) }
+func (r *repetition) start(request int) int { return r.h.Lifetimes.Start(r.requests.at(request)) }
 
 // markers returns requests of one kind, ascending, of which each step has one. It is empty if nothing repeats.
 func (r *repetition) markers() []int {
 	counts := make([]int, r.num)
-	for _, kind := range r.kinds[r.from:] {
+	for _, kind := range r.kinds {
 		counts[kind]++
 	}
 	type result struct {
@@ -127,7 +151,7 @@ func (r *repetition) candidates(counts []int) []int32 {
 	for i := range last {
 		last[i] = -1
 	}
-	for i, kind := range r.kinds[r.from:] {
+	for i, kind := range r.kinds {
 		if last[kind] >= 0 {
 			longest[kind] = max(longest[kind], i-last[kind])
 		}
@@ -166,9 +190,9 @@ func (r *repetition) candidates(counts []int) []int32 {
 
 // positions returns the requests of a kind in the window.
 func (r *repetition) positions(kind int32) (at []int) {
-	for i := r.from; i < len(r.kinds); i++ {
-		if r.kinds[i] == kind {
-			at = append(at, i)
+	for i, other := range r.kinds {
+		if other == kind {
+			at = append(at, r.from+i)
 		}
 	}
 	return at
@@ -184,7 +208,7 @@ func (r *repetition) coverage(marker int32) (part float64, once []int32) {
 	several := make([]bool, r.num)
 	seen := make([]int32, r.num) // the last interval with the kind, plus 1
 	for interval := range n {
-		kinds := r.kinds[at[interval]:at[interval+1]]
+		kinds := r.kinds[at[interval]-r.from : at[interval+1]-r.from]
 		for _, kind := range kinds {
 			if int(seen[kind]) != interval+1 {
 				counts[kind][1] = counts[kind][0]
@@ -214,7 +238,7 @@ func (r *repetition) coverage(marker int32) (part float64, once []int32) {
 			once = append(once, int32(kind))
 		}
 	}
-	return float64(covered) / float64(len(r.kinds)-r.from), once
+	return float64(covered) / float64(len(r.kinds)), once
 }
 
 // similar reports whether two numbers of requests differ by at most a quarter.
@@ -228,10 +252,13 @@ func (r *repetition) extend(at []int) []int {
 	}
 	slices.Sort(distances)
 	r.median = distances[len(distances)/2]
-	kind, first := r.kinds[at[0]], at[0]
+	block := r.requests.at(at[0])
+	kind, first := r.kindOf(block), at[0]
 	var earlier []int
 	for i := first - 1; i >= 0 && first-i <= 2*r.median; i-- {
-		if r.kinds[i] == kind && first-i >= r.median/2 {
+		for block--; !r.requests.has(block); block-- {
+		}
+		if first-i >= r.median/2 && r.kindOf(block) == kind {
 			earlier = append(earlier, i)
 			first = i
 		}
@@ -254,13 +281,13 @@ func (r *repetition) valleys(markers []int) (at []int) {
 	slices.Sort(distances)
 	distance, near := distances[len(distances)/2], max(r.median/8, 1)
 	for _, marker := range append([]int{markers[0] - r.median}, markers...) {
-		from, to := max(marker+distance-near, 0), min(marker+distance+near, len(r.blocks))
+		from, to := max(marker+distance-near, 0), min(marker+distance+near, r.requests.n)
 		if n := len(at); n > 0 {
 			from = max(from, at[n-1]+1)
 		} else {
 			from = max(marker+distance, 0) // while a program is set up, less memory is active
 		}
-		if from < to && marker+distance < len(r.blocks) {
+		if from < to && marker+distance < r.requests.n {
 			at = append(at, r.valley(from, to))
 		}
 	}

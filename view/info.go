@@ -145,10 +145,6 @@ func (x *info) describeWork(r *Recording) {
 	if !x.Stacks {
 		x.Notes = append(x.Notes, "The recording has no stacks: record with stacks=\"python\" or \"all\" to see lines.")
 	}
-	if x.Events > inferredEvents {
-		x.Notes = append(x.Notes, fmt.Sprintf("Steps and categories are not inferred for recordings of more than %d events.",
-			inferredEvents))
-	}
 	if before := r.lives.Unrecorded(); before > 0 && x.Events > 0 {
 		x.Notes = append(x.Notes, fmt.Sprintf("The allocations of %d blocks are not in the recording: "+
 			"it began late, or lost its beginning.", before))
@@ -171,7 +167,7 @@ func (r *Recording) work() (*replay.Work, error) {
 
 func (r *Recording) stepsText() stepsText {
 	t := stepsText{List: []stepText{}}
-	if !r.settled.Load() || r.events() > inferredEvents {
+	if !r.settled.Load() {
 		return t
 	}
 	steps := r.foundSteps()

@@ -156,18 +156,12 @@ func (r *Recording) addressAxis() (spans []span, length int64) {
 	return r.spans, length
 }
 
-// inferredEvents is the number of events beyond which the inference of steps and categories takes too much memory. Only
-// tests change it.
-var inferredEvents = 50_000_000
-
 // settle finds the steps and the categories of the recording, which takes longer than the first picture of it may.
 func (r *Recording) settle() {
-	if r.events() <= inferredEvents {
-		var steps sync.WaitGroup
-		steps.Go(func() { r.foundSteps() })
-		r.h.Categorize()
-		steps.Wait()
-	}
+	var steps sync.WaitGroup
+	steps.Go(func() { r.foundSteps() })
+	r.h.Categorize()
+	steps.Wait()
 	r.settled.Store(true)
 }
 

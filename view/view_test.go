@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -423,18 +422,4 @@ func TestStepsAndCategoriesComeLater(t *testing.T) {
 	testkit.Equal(t, "blocks of the category", temporaries, want)
 	x.publish(nil, []*Recording{}) // of a snapshot that another has replaced
 	testkit.Equal(t, "generation", s.overview().Recordings[0].Generation, late.Generation)
-}
-
-// Beyond a number of events nothing is inferred, and the page says so.
-func TestHugeRecordingsHaveNoCategories(t *testing.T) {
-	usual := inferredEvents
-	inferredEvents = 100
-	defer func() { inferredEvents = usual }()
-	r := recorded(t, "gpt2")
-	r.settle()
-	x := infoOf(r)
-	if x.Settling || len(x.Steps.List) > 0 || r.h.Category(0) != holders.Unknown ||
-		!slices.Contains(x.Notes, "Steps and categories are not inferred for recordings of more than 100 events.") {
-		t.Errorf("settling %v, %d steps, category %v, notes %q", x.Settling, len(x.Steps.List), r.h.Category(0), x.Notes)
-	}
 }
