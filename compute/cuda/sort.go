@@ -29,12 +29,11 @@ const (
 	sortCount
 	sortScan
 	sortMove
-	sortEmit
 	sortSelect
 	sortKinds
 )
 
-var sortNames = [sortKinds]string{"block", "keys", "count", "scan", "move", "emit", "select"}
+var sortNames = [sortKinds]string{"block", "keys", "count", "scan", "move", "select"}
 
 // Kernels are numbered by what they do and by whether keys have 64 bits.
 var sortFamily = newFamily(sortKinds*2, unsafe.Sizeof(sortParams{}), func(i int) (module, kernel string) {
@@ -176,24 +175,28 @@ type digits struct {
 	tiles                                                int64
 }
 
-// digits sorts p.rows rows by their digits, the lowest first.
+// digits sorts p.rows rows by their digits, the lowest first. The first pass reads the elements, unless they do not lie
+// side by side, and the last one writes the results.
 func (s *sorting) digits(p sortParams, d digits) error {
-	p.keys, p.counts, p.totals, p.tiles = d.keys, d.counts, d.totals, uint32(d.tiles)
-	if err := s.run(sortKeys, (p.n+4*sortThreads-1)/(4*sortThreads), p.rows, sortThreads, &p); err != nil {
-		return err
+	p.counts, p.totals, p.tiles = d.counts, d.totals, uint32(d.tiles)
+	if p.xStride != 1 {
+		p.keys = d.keys
+		if err := s.run(sortKeys, (p.n+4*sortThreads-1)/(4*sortThreads), p.rows, sortThreads, &p); err != nil {
+			return err
+		}
+	}
+	scanning := int64(256) // blocks of a row: one for each digit, or one for all
+	if d.tiles <= 32 {
+		scanning = 1
 	}
 	bits := 8 * p.size
 	for p.shift = 0; p.shift < bits; p.shift += 8 {
 		p.keysOut, p.placesOut = d.otherKeys, d.otherPlaces
 		if p.shift+8 == bits {
-			p.keysOut = 0
+			p.keysOut, p.placesOut = 0, 0
 		}
 		if err := s.run(sortCount, d.tiles, p.rows, sortThreads, &p); err != nil {
 			return err
-		}
-		scanning := int64(256) // blocks of a row: one for each digit, or one for all
-		if d.tiles <= 32 {
-			scanning = 1
 		}
 		if err := s.run(sortScan, scanning, p.rows, sortThreads, &p); err != nil {
 			return err
@@ -201,8 +204,8 @@ func (s *sorting) digits(p sortParams, d digits) error {
 		if err := s.run(sortMove, d.tiles, p.rows, sortThreads, &p); err != nil {
 			return err
 		}
+		p.keys, p.places = p.keysOut, p.placesOut
 		d.keys, d.otherKeys, d.places, d.otherPlaces = d.otherKeys, d.keys, d.otherPlaces, d.places
-		p.keys, p.places = d.keys, d.places
 	}
-	return s.run(sortEmit, (p.k+4*sortThreads-1)/(4*sortThreads), p.rows, sortThreads, &p)
+	return nil
 }

@@ -10,8 +10,8 @@ struct Sort {
     const void *x;
     void *values; // or null
     i64 *indices; // or null
-    Key *keys, *keysOut;      // [rows][n], [rows][n] or what select leaves; keysOut may be null where it is not read
-    u32 *places, *placesOut;  // likewise; null in the place of 0, 1, 2, ...
+    Key *keys, *keysOut;      // [rows][n], [rows][n] or what select leaves; null keys are those of x
+    u32 *places, *placesOut;  // likewise; null in the place of 0, 1, 2, ...; no placesOut: move writes the results
     u32 *counts, *totals;     // [rows][256][tiles], [rows][256]
     i64 rows, row;            // how many, and which is the first, of this launch
     i64 n, k;                 // elements of a row, and of its result
@@ -60,6 +60,26 @@ __device__ inline Key keyOf(const Sort &p, Key bits) {
     return bits ^ Key(p.flip);
 }
 
+// storeValue writes an element of the result.
+__device__ inline void storeValue(const Sort &p, i64 at, Key bits) {
+    if (sizeof(Key) == 8 || p.size == 4) static_cast<Key *>(p.values)[at] = bits;
+    else if (p.size == 2) static_cast<u16 *>(p.values)[at] = u16(bits);
+    else static_cast<u8 *>(p.values)[at] = u8(bits);
+}
+
+// valueOf is the element whose key it is. Zeros of both signs have one key, and so have all NaNs: one of these is read from
+// where it is in x. Equal keys are in the order of their places, so such reads ascend.
+__device__ inline Key valueOf(const Sort &p, Key key, i64 at) {
+    const Key sign = Key(p.sign), all = sign | (sign - 1);
+    key ^= Key(p.flip);
+    if (p.kind == 1) return key ^ sign;
+    if (p.kind == 2) {
+        if (key == all || key == sign) return element(p, at);
+        return key & sign ? key ^ sign : key ^ all;
+    }
+    return key;
+}
+
 // emit writes elements j, j+step ... of a row's result, below k, which come from places[0] to places[N-1].
 template <int N> __device__ inline void emit(const Sort &p, const i64 (&at)[3], i64 j, i64 step, const u32 (&places)[N]) {
     if (p.indices) {
@@ -76,10 +96,7 @@ template <int N> __device__ inline void emit(const Sort &p, const i64 (&at)[3], 
 #pragma unroll
     for (int m = 0; m < N; m++) {
         if (j + m * step >= p.k) break;
-        const i64 to = at[1] + (j + m * step) * p.valuesStride;
-        if (sizeof(Key) == 8 || p.size == 4) static_cast<Key *>(p.values)[to] = bits[m];
-        else if (p.size == 2) static_cast<u16 *>(p.values)[to] = u16(bits[m]);
-        else static_cast<u8 *>(p.values)[to] = u8(bits[m]);
+        storeValue(p, at[1] + (j + m * step) * p.valuesStride, bits[m]);
     }
 }
 
