@@ -12,18 +12,18 @@ import (
 // where they are src and out.
 type indexParams struct {
 	from, to, index, fault driver.Pointer
-	n, length, stride      int64
+	length, stride         int64
 	wide, op               uint32
-	at                     axes[[3]strides]
+	walk                   walk3
 }
 
 // Elements are moved by their size.
-var moved = map[int]dtype.DType{
+var movedAs = map[int]dtype.DType{
 	1: dtype.Uint8, 2: dtype.Uint16, 4: dtype.Uint32, 8: dtype.Uint64, 16: dtype.Complex128,
 }
 
 var gatherFamily = newFamily(typeCount, unsafe.Sizeof(indexParams{}), func(i int) (module, kernel string) {
-	if d := dtype.DType(i); d.Valid() && moved[d.Size()] == d {
+	if d := dtype.DType(i); d.Valid() && movedAs[d.Size()] == d {
 		return "index_" + elements[d], "gather_" + elements[d]
 	}
 	return "", ""
@@ -54,12 +54,16 @@ func (b *Backend) gather(q backend.Queue, op uint32, dst, x, index backend.Array
 		from: at(x), to: at(dst), index: at(index), fault: b.fault.pointer(),
 		length: int64(x.Shape[along]), stride: int64(x.Strides[along]), op: op,
 	}
-	list := axesOf(func(int) bool { return true }, &dst, without(x, along), &index)
-	size := widest(list, x.DType.Size(), int(p.stride), p.from|p.to)
+	l := newLayout(&dst, without(x, along), &index)
+	size := l.widest(x.DType.Size(), int(p.stride), p.from|p.to)
 	p.stride /= int64(size / x.DType.Size())
-	const threads, some = 256, 4 // and elements of a thread, of kernels/index.cu
-	blocks := ceilDiv(countAlong(list), threads*some)
-	return b.launchIndex(q, gatherFamily, moved[size], p, list, index.DType, line(blocks, threads))
+	return l.pieces(func(part *layout, offsets [maxOperands]int) error {
+		moved := p
+		moved.to += driver.Pointer(offsets[0] * size)
+		moved.from += driver.Pointer(offsets[1] * size)
+		moved.index += driver.Pointer(offsets[2] * index.DType.Size())
+		return b.launchIndex(q, gatherFamily, movedAs[size], &moved, part, index.DType)
+	})
 }
 
 // without is a with a stride of 0 along an axis: there the index says where elements are.
@@ -69,37 +73,48 @@ func without(a backend.Array, along int) *backend.Array {
 	return &a
 }
 
-// widest makes the elements along the innermost axis of list larger ones, if they lie side by side in both operands and
-// have one index. It returns their size; list counts in them then.
-func widest(list []axis, size, stride int, pointers driver.Pointer) int {
-	if len(list) == 0 || list[0].stride != [3]int{1, 1, 0} {
+// widest makes the elements along the first axis larger ones, if they lie side by side in both operands and have one
+// index. It returns their size; l counts in them then. A step of stride elements is along the axis of the index.
+func (l *layout) widest(size, stride int, pointers driver.Pointer) int {
+	if l.strides[0][0] != 1 || l.strides[1][0] != 1 || l.strides[2][0] != 0 {
 		return size
 	}
 	for wide := 16; wide > size; wide /= 2 {
 		v := wide / size
-		if list[0].n%v != 0 || stride%v != 0 || int(pointers)%wide != 0 || !divisible(list[1:], 0, v) ||
-			!divisible(list[1:], 1, v) {
+		if l.shape[0]%v != 0 || stride%v != 0 || int(pointers)%wide != 0 || !l.divisible(0, v) || !l.divisible(1, v) {
 			continue
 		}
-		list[0].n /= v
-		for k := range list[1:] {
-			list[1+k].stride[0] /= v
-			list[1+k].stride[1] /= v
+		l.shape[0] /= v
+		for axis := 1; axis < l.rank; axis++ {
+			l.strides[0][axis] /= v
+			l.strides[1][axis] /= v
 		}
 		return wide
 	}
 	return size
 }
 
+// divisible reports whether v divides an operand's strides along all axes but the first.
+func (l *layout) divisible(operand, v int) bool {
+	for _, stride := range l.strides[operand][1:l.rank] {
+		if stride%v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func isIndex(d dtype.DType) bool { return d == dtype.Int64 || d == dtype.Int32 }
 
-// launchIndex fills in what Gather and ScatterAdd share, and launches the kernel of type d.
+// launchIndex fills in what Gather and ScatterAdd share, and launches the kernel of type d for a layout that fits.
 func (b *Backend) launchIndex(
-	q backend.Queue, f *family, d dtype.DType, p indexParams, list []axis, index dtype.DType, s shape,
+	q backend.Queue, f *family, d dtype.DType, p *indexParams, l *layout, index dtype.DType,
 ) error {
-	p.n, p.at = int64(countAlong(list)), axes3(list)
+	p.walk.set(l)
+	l.narrow(p.walk.strides[:])
 	if index == dtype.Int64 {
 		p.wide = 1
 	}
-	return launch(b, q, f, int(d), s, p)
+	const threads, some = 256, 4 // and elements of a thread, of kernels/index.cu and index_add.cu
+	return launch(b, q, f, int(d), line(ceilDiv(l.elements(), threads*some), threads), *p)
 }

@@ -159,9 +159,10 @@ func (w *walk[S]) set(l *layout) {
 	}
 }
 
-// walk2 and walk4 are those of so many operands.
+// walk2 to walk4 are those of so many operands.
 type (
 	walk2 = walk[[2][backend.MaxRank]int32]
+	walk3 = walk[[3][backend.MaxRank]int32]
 	walk4 = walk[[4][backend.MaxRank]int32]
 )
 

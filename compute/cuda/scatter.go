@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -30,8 +31,13 @@ func (b *Backend) ScatterAdd(q backend.Queue, dst, index, src backend.Array, alo
 		from: at(src), to: at(dst), index: at(index), fault: b.fault.pointer(),
 		length: int64(dst.Shape[along]), stride: int64(dst.Strides[along]), op: faultScatterAdd,
 	}
-	list := axesOf(func(int) bool { return true }, &src, without(dst, along), &index)
-	const threads, some = 256, 4 // and elements of a thread, at least
-	blocks := min(ceilDiv(countAlong(list), threads*some), b.multiprocessors*64)
-	return b.launchIndex(q, scatterFamily, d, p, list, index.DType, line(blocks, threads))
+	l := newLayout(&src, without(dst, along), &index)
+	sizes := [3]int{src.DType.Size(), dst.DType.Size(), index.DType.Size()}
+	return l.pieces(func(part *layout, offsets [maxOperands]int) error {
+		moved := p
+		moved.from += driver.Pointer(offsets[0] * sizes[0])
+		moved.to += driver.Pointer(offsets[1] * sizes[1])
+		moved.index += driver.Pointer(offsets[2] * sizes[2])
+		return b.launchIndex(q, scatterFamily, d, &moved, part, index.DType)
+	})
 }

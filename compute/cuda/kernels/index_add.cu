@@ -2,7 +2,7 @@
 //
 // ScatterAdd: elements added to where an index says, along an axis, by atomic operations. Integers are added as unsigned
 // ones. Additions of float32 flush subnormal numbers to zero, as the hardware's do (PTX ISA, "atom").
-#include "axes.cuh"
+#include "index.cuh"
 #include "fault.cuh"
 
 struct ScatterAdd {
@@ -10,12 +10,11 @@ struct ScatterAdd {
     ELEMENT *out;
     const void *index;
     Fault *fault;
-    i64 n;      // elements of src
-    i64 length; // of the axis, in out
-    i64 stride; // along it, in out
-    u32 wide;   // 1: the index is i64, else i32
-    u32 op;     // for fault
-    Axes<3> at; // src, out (0 along the axis), index
+    i64 length;   // of the axis, in out
+    i64 stride;   // along it, in out
+    u32 wide;     // 1: the index is i64, else i32
+    u32 op;       // for fault
+    Walk<3> walk; // src, out (0 along the axis), index
 };
 
 __device__ inline void add(u32 *to, u32 v) { atomicAdd(to, v); }
@@ -50,14 +49,23 @@ __device__ inline void add(u8 *to, u8 v) {
     } while (seen != before);
 }
 
-KERNEL(scatter_add)(const ScatterAdd p) {
-    const i64 step = i64(gridDim.x) * blockDim.x;
-#pragma unroll 1
-    for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < p.n; i += step) {
-        i64 at[3] = {};
-        place(p.at, i, at);
-        const i64 index = p.wide ? static_cast<const i64 *>(p.index)[at[2]] : static_cast<const i32 *>(p.index)[at[2]];
-        if (u64(index) < u64(p.length)) add(p.out + at[1] + index * p.stride, p.src[at[0]]);
-        else fail(p.fault, p.op, index, p.length);
+constexpr int Threads = 256, Some = 4;
+
+KERNEL(scatter_add)(const __grid_constant__ ScatterAdd p) {
+    const u32 first = blockIdx.x * (Some * Threads) + threadIdx.x;
+    i64 at[Some][3], index[Some];
+    ELEMENT element[Some];
+    locate(p.walk, first, Threads, at);
+#pragma unroll
+    for (int k = 0; k < Some; k++) {
+        if (first + k * Threads >= p.walk.n) continue;
+        index[k] = p.wide ? static_cast<const i64 *>(p.index)[at[k][2]] : static_cast<const i32 *>(p.index)[at[k][2]];
+        element[k] = p.src[at[k][0]];
+    }
+#pragma unroll
+    for (int k = 0; k < Some; k++) {
+        if (first + k * Threads >= p.walk.n) continue;
+        if (u64(index[k]) < u64(p.length)) add(p.out + at[k][1] + index[k] * p.stride, element[k]);
+        else fail(p.fault, p.op, index[k], p.length);
     }
 }
