@@ -4,6 +4,7 @@
 //
 // types: i8 i16 i32 i64 f16 bf16 f32 f64
 #include "elementwise.cuh"
+#include "power.cuh"
 
 #define HEAVY __device__ __noinline__ static
 #define LIGHT __device__ inline static
@@ -102,14 +103,29 @@ HEAVY N floor_divide(N x, N y) {
     N f = PICK(floor, q);
     return q - f > N(0.5) ? f + 1 : f;
 }
-HEAVY N pow_(N x, N y) { return PICK(pow, x, y); }
+HEAVY N library_pow(N x, N y) { return PICK(pow, x, y); }
 HEAVY N atan2_(N x, N y) { return PICK(atan2, x, y); }
 LIGHT N maximum(N x, N y) { return x > y || x != x ? x : y; }
 LIGHT N minimum(N x, N y) { return x < y || x != x ? x : y; }
 #define VALUES(X)                                                                                                        \
-    X(0, add) X(1, sub) X(2, mul) X(3, div_) X(4, floor_divide) X(5, mod) X(6, pow_) X(7, maximum) X(8, minimum)         \
-    X(9, atan2_)
+    X(0, add) X(1, sub) X(2, mul) X(3, div_) X(4, floor_divide) X(5, mod) X(7, maximum) X(8, minimum) X(9, atan2_)
 #define COMPARE(X) COMPARISONS(X)
+
+// raise is pow of n elements: of float32 the library's only if one of them is no plain one.
+template <int n> LIGHT void raise(N (&x)[n], const N (&y)[n]) {
+    if constexpr (sizeof(N) == 4) {
+        bool plain = true;
+#pragma unroll
+        for (int v = 0; v < n; v++) plain &= power::plain(x[v], y[v]);
+        if (plain) {
+#pragma unroll
+            for (int v = 0; v < n; v++) x[v] = power::of(x[v], y[v]);
+            return;
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < n; v++) x[v] = library_pow(x[v], y[v]);
+}
 #endif
 
 // The elements of a vector: fewer of the smallest types, for the size of the code.
@@ -128,6 +144,9 @@ struct Values {
         _Pragma("unroll") for (int v = 0; v < n; v++) x[v] = f(x[v], y[v]);                                              \
         break;
             VALUES(CASE)
+#if KIND == 2
+        case 6: raise(x, y); break;
+#endif
         }
         p.d.set(x);
     }
