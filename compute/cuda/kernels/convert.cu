@@ -61,11 +61,15 @@ template <int W> struct Conversions {
         constexpr bool twin = isSigned<D> && isInteger<S>;
         if constexpr ((W == 0 || W == width) && !moves && !twin) {
             p.d.size = sizeof(D);
+            S s[n];
+            D d[n];
+#pragma unroll
+            for (int v = 0; v < n; v++) s[v] = p.a.element(v);
+            convertAll(s, d);
 #pragma unroll
             for (int v = 0; v < n; v++) {
-                D d = convert<D>(p.a.element(v));
                 typename Word<sizeof(D)>::type bits;
-                memcpy(&bits, &d, sizeof d);
+                memcpy(&bits, &d[v], sizeof d[v]);
                 p.d.e[v] = bits;
             }
         }

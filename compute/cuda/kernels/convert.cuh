@@ -81,3 +81,41 @@ template <class D, class S> __device__ inline D convert(S s) {
         return x != x ? nan<D>(signOf(s)) : narrow<D>(x);
     }
 }
+
+// finite is convert of an e4m3 that is no NaN, given as a number: all other types have those numbers, but integers.
+template <class D> __device__ inline D finite(f32 x) {
+    if constexpr (same<D, b8>) return b8{u8(x != 0)};
+    else if constexpr (isInteger<D>) return truncateTo(D(), x);
+    else if constexpr (same<D, bf16>) return bf16{u16(__float_as_uint(x) >> 16)};
+    else if constexpr (same<D, f32> || same<D, f64>) return D(x);
+    else return narrow<D>(x);
+}
+
+// halves makes the binary16s of two e4m3s, which are in the upper bytes of the halves of a word: the exponent's bias is 8
+// less. They are no NaNs.
+__device__ inline u32 halves(u32 x) {
+    u32 h = (x & 0x80008000) | (x >> 1 & 0x3fff3fff);
+    asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(h) : "r"(0x5c005c00)); // 2^8
+    return h;
+}
+
+// convertAll converts n elements: e4m3s two at a time, unless there is a NaN.
+template <class D, class S, int n> __device__ inline void convertAll(const S (&s)[n], D (&d)[n]) {
+    if constexpr (same<S, e4m3>) {
+        u32 word[(n + 3) / 4] = {}, nan = 0;
+        memcpy(word, s, n);
+#pragma unroll
+        for (u32 w : word) nan |= (w & 0x7f7f7f7f) + 0x01010101;
+        if (!(nan & 0x80808080)) {
+#pragma unroll
+            for (int v = 0; v < n; v += 2) {
+                u32 h = halves(__byte_perm(word[v / 4], 0, v % 4 ? 0x3424 : 0x1404));
+                if constexpr (same<D, f16>) d[v].bits = u16(h), d[v + 1].bits = u16(h >> 16);
+                else d[v] = finite<D>(fromHalf(u16(h))), d[v + 1] = finite<D>(fromHalf(u16(h >> 16)));
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < n; v++) d[v] = convert<D>(s[v]);
+}
