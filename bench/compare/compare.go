@@ -45,6 +45,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -52,6 +53,7 @@ import (
 type options struct {
 	dir, python, cxx, device string
 	out, docs, render        string
+	only                     string
 	worker                   bool
 	settings                 settings
 }
@@ -118,6 +120,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	s := &o.settings
 	f.StringVar(&s.What, "what", "", "operations measures those on tensors; otherwise allocators and copies are "+
 		"measured")
+	f.StringVar(&o.only, "only", "", "measure only the rows whose names this regular expression matches")
 	f.IntVar(&s.Reps, "reps", 5, "how often each side is asked each question")
 	f.IntVar(&s.Millis, "ms", 100, "milliseconds of each measurement")
 	f.IntVar(&s.Live, "live", 4096, "live blocks that are replaced")
@@ -131,6 +134,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%q: there are flags only", f.Arg(0))
+	}
+	if _, err := regexp.Compile(o.only); err != nil {
+		return o, fmt.Errorf("-only: %w", err)
 	}
 	if s.What != "" && s.What != operations {
 		return o, fmt.Errorf("-what %s: want operations, or nothing", s.What)

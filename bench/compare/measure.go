@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,13 +53,17 @@ func measure(ctx context.Context, o options, r *results, progress io.Writer) (er
 		return err
 	}
 	b.start(ctx, "go", nil, self, "-worker", "-device", o.device)
+	parts := s.parts()
+	for i := range parts {
+		parts[i].limit(regexp.MustCompile(o.only))
+	}
 	if o.python != "" {
-		b.startOthers(ctx, o, dir)
+		b.startOthers(ctx, o, dir, parts)
 	}
 	if len(b.workers) == 0 {
 		return fmt.Errorf("no worker could be started: %s: %s", r.Failures[0].What, r.Failures[0].Error)
 	}
-	for _, p := range s.parts() {
+	for _, p := range parts {
 		fmt.Fprintln(progress, p.title)
 		for _, group := range p.groups {
 			b.ask(ctx, p.name, group)
@@ -70,10 +75,12 @@ func measure(ctx context.Context, o options, r *results, progress io.Writer) (er
 	return nil
 }
 
-// startOthers starts the workers of PyTorch. The Python one knows where the headers are.
-func (b *bench) startOthers(ctx context.Context, o options, dir string) {
+// startOthers starts the workers of PyTorch: those in C++ only if they have something to measure. The Python one knows
+// where the headers are.
+func (b *bench) startOthers(ctx context.Context, o options, dir string, parts []part) {
 	b.start(ctx, "python", nil, o.python, filepath.Join(o.dir, "python", "worker.py"))
-	if b.workers["python"] == nil {
+	native := func(p part) bool { return p.asks("native") || p.asks("expanding") }
+	if b.workers["python"] == nil || !slices.ContainsFunc(parts, native) {
 		return
 	}
 	fmt.Fprintln(b.progress, "building", filepath.Join(o.dir, "native", "native.cpp"))

@@ -16,6 +16,9 @@ import (
 // rowLength is the length of the last axis of what operations work on: what softmax and norms normalize.
 const rowLength = 4096
 
+// sortLength is how many elements are sorted at most, in one row.
+const sortLength = 1 << 24
+
 // operation measures an operation on tensors of a type: size is the bytes of one operand, or, of matmul, the length of
 // its axes. It gives "rate": GB/s (10^9 bytes) read and written, each operand counted once; of matmul TFLOP/s; of
 // overhead microseconds of one operation on a single element, many of them queued.
@@ -98,6 +101,31 @@ func prepare(
 	case "add":
 		y, err := random.Normal(p, d, rows, rowLength)
 		return func() (*tensor.Tensor, error) { return compute.Add(out, x, y) }, 3 * bytes, err
+	case "pow":
+		y, err1 := random.Normal(p, d, rows, rowLength)
+		x, err2 := compute.Abs(p, x)
+		return func() (*tensor.Tensor, error) { return compute.Pow(out, x, y) }, 3 * bytes, errors.Join(err1, err2)
+	case "cast from e4m3":
+		x, err := x.Cast(p, dtype.Float8E4M3FN)
+		return func() (*tensor.Tensor, error) { return x.Cast(out, d) }, bytes + bytes/float64(d.Size()), err
+	case "index select":
+		index, err := random.Integers(p, dtype.Int64, 0, int64(rows), rows)
+		return func() (*tensor.Tensor, error) { return compute.IndexSelect(out, x, 0, index) }, 2 * bytes, err
+	case "scatter add":
+		index, err1 := random.Integers(p, dtype.Int64, 0, int64(rows), rows, rowLength)
+		y, err2 := tensor.Zeros(p, d, rows, rowLength)
+		return func() (*tensor.Tensor, error) { return y.Retain(), compute.ScatterAdd(out, y, 0, index, x) },
+			3*bytes + bytes*8/float64(d.Size()), errors.Join(err1, err2)
+	case "sort":
+		n := min(rows*rowLength, sortLength)
+		x, err := random.Normal(p, d, n)
+		return func() (*tensor.Tensor, error) {
+			values, indices, err := compute.Sort(out, x, 0, false)
+			if err == nil {
+				indices.Release()
+			}
+			return values, err
+		}, float64(n * (2*d.Size() + 8)), err
 	case "add row":
 		return func() (*tensor.Tensor, error) { return compute.Add(out, x, w) }, 2 * bytes, nil
 	case "exp":

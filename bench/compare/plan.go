@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
@@ -133,6 +135,25 @@ func (p *part) add(row string, sides []side, question func(name string) string) 
 	p.groups = append(p.groups, group)
 }
 
+// limit leaves out the questions about rows that do not match.
+func (p *part) limit(only *regexp.Regexp) {
+	for i, group := range p.groups {
+		p.groups[i] = slices.DeleteFunc(group, func(s step) bool {
+			for _, at := range s.places {
+				if only.MatchString(at.row) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// asks reports whether there are questions to a worker.
+func (p *part) asks(worker string) bool {
+	return slices.ContainsFunc(slices.Concat(p.groups...), func(s step) bool { return s.worker == worker })
+}
+
 // replace has a row for each side and a column for each quantity.
 func (s settings) replace() part {
 	p := part{
@@ -200,7 +221,7 @@ func (s settings) device() part {
 // operationNames are the operations on large tensors, as the workers know them.
 var operationNames = []string{
 	"add", "add row", "exp", "gelu", "cast", "transpose", "sum rows", "sum columns", "sum all", "mean rows", "max rows",
-	"argmax rows", "softmax", "layer norm", "rms norm",
+	"argmax rows", "softmax", "layer norm", "rms norm", "pow", "cast from e4m3", "index select", "scatter add", "sort",
 }
 
 var computers = []side{{colPyTorch, "python", ""}, {colAshlar, "go", ""}}

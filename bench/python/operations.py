@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 ROW = 4096  # the length of the last axis
+SORTED = 1 << 24  # elements that are sorted at most
 
 
 def prepare(name, dtype, size):
@@ -20,6 +21,22 @@ def prepare(name, dtype, size):
     if name == "add":
         y = torch.randn_like(x)
         return lambda: x + y, 3.0 * size
+    rows = x.shape[0]
+    if name == "pow":
+        x, y = x.abs(), torch.randn_like(x)
+        return lambda: x.pow(y), 3.0 * size
+    if name == "cast from e4m3":
+        x = x.to(torch.float8_e4m3fn)
+        return lambda: x.to(d), size + size / d.itemsize
+    if name == "index select":
+        index = torch.randint(rows, (rows,), device="cuda")
+        return lambda: x.index_select(0, index), 2.0 * size
+    if name == "scatter add":
+        index, y = torch.randint(rows, x.shape, device="cuda"), torch.zeros_like(x)
+        return lambda: y.scatter_add_(0, index, x), 3.0 * size + size * 8.0 / d.itemsize
+    if name == "sort":
+        x = new(min(x.numel(), SORTED))
+        return lambda: x.sort(), float(x.numel() * (2 * d.itemsize + 8))
     narrow = torch.float32 if d == torch.bfloat16 else torch.bfloat16
     both, once = 2.0 * size, 1.0 * size
     return {
