@@ -93,6 +93,7 @@ func connect(ctx context.Context, p *tensor.Place, cfg Config, m *rendezvous.Mem
 		if copy(id[:], d.ID) != len(id) {
 			return nil, "", fmt.Errorf("what rank 0 decided: an ID of %d bytes", len(d.ID))
 		}
+		m.NoLinks()
 		t, err := nccl.New(ctx, p.Device(), nccl.Options{Libraries: cfg.Libraries}, id, cfg.Rank, cfg.Size)
 		return t, NCCL, err
 	case Host:

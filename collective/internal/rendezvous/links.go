@@ -56,6 +56,13 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	return l.conns, nil
 }
 
+// NoLinks stops listening for links. Ranks that do not call Links call it, all of them.
+func (m *Member) NoLinks() {
+	if m.listen != nil {
+		m.listen.Close()
+	}
+}
+
 // A linking holds the links that one rank has so far.
 type linking struct {
 	m      *Member

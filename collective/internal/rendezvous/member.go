@@ -183,9 +183,7 @@ func (m *Member) Close() {
 	m.close.Do(func() {
 		m.lose(&LostError{Rank: m.Rank, Host: m.Peers[m.Rank].Host, Err: net.ErrClosed})
 		m.gone()
-		if m.listen != nil {
-			m.listen.Close()
-		}
+		m.NoLinks()
 		for _, c := range m.conns {
 			if c != nil {
 				c.end()

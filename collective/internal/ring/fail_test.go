@@ -2,6 +2,7 @@ package ring
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 	"github.com/ashlar-go/ashlar/driver"
@@ -205,6 +207,50 @@ func TestNonsense(t *testing.T) {
 				t.Errorf("%v, want a *LinkError", err)
 			}
 		})
+	}
+}
+
+// Data counts for the call that its frame names: data of another call is an error, even if it has the right size.
+func TestDataOfAnotherCall(t *testing.T) {
+	call := Call{Number: 1, Type: dtype.Int8, N: 4}
+	for name, change := range map[string]func(*Call){
+		"number": func(c *Call) { c.Number = 2 },
+		"op":     func(c *Call) { c.Op = comm.Max },
+		"type":   func(c *Call) { c.Type = dtype.Uint8 },
+		"length": func(c *Call) { c.N = 5 },
+		"kind":   func(c *Call) { c.Kind = comm.AllGather },
+	} {
+		n, other := play(t)
+		a := n.memory(make([]byte, 4))
+		queued := n.Queue(n.stream, comm.Call{Kind: comm.AllReduce, Type: dtype.Int8, N: 4, Src: a, Dst: a})
+		wrong := call
+		change(&wrong)
+		_, err := other.Write(frame{typ: callFrame, call: call}.append(nil))
+		check(t, err)
+		_, err = io.ReadFull(other, make([]byte, frameBytes)) // its call: the pass has begun
+		check(t, err)
+		_, err = other.Write(append(frame{typ: dataFrame, call: wrong, length: 2}.append(nil), 1, 2))
+		check(t, err)
+		check(t, other.(*net.TCPConn).CloseWrite())
+		if err := errors.Join(queued, n.sync()); err == nil || !strings.Contains(err.Error(), "in which this rank does not take part") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A rank that closes in the middle of a call, as none should, is named to those that wait for its data.
+func TestClosesDuringACall(t *testing.T) {
+	n, other := play(t)
+	a := n.memory(make([]byte, 4))
+	queued := n.Queue(n.stream, comm.Call{Kind: comm.AllReduce, Type: dtype.Int8, N: 4, Src: a, Dst: a})
+	_, err := other.Write(frame{typ: byeFrame}.append(frame{typ: callFrame, call: Call{Number: 1, Type: dtype.Int8, N: 4}}.append(nil)))
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it hangs
+	defer cancel()
+	var lost *LinkError
+	if err := errors.Join(queued, n.stream.Sync(ctx)); !errors.As(err, &lost) || lost.Peer != 1 || !errors.Is(err, errLeft) {
+		t.Errorf("%v, want that rank 1 has closed", err)
+		n.Abort(errTest)
 	}
 }
 
@@ -449,26 +495,4 @@ func TestAllCloseAtOnce(t *testing.T) {
 		})
 	}
 	noGoroutines()
-}
-
-func FuzzFrame(f *testing.F) {
-	f.Add(frame{typ: callFrame, channels: 5, call: Call{Number: 7, Kind: comm.Recv, Type: dtype.Int8, N: 4, Peer: 3}}.append(nil))
-	f.Add(frame{typ: dataFrame, length: pieceBytes}.append(nil))
-	f.Add(frame{typ: mismatchFrame, length: mismatchBytes}.append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) < frameBytes {
-			return
-		}
-		x, err := parseFrame(b)
-		if err != nil {
-			return
-		}
-		if x.length > pieceBytes {
-			t.Errorf("%+v claims %d bytes", x, x.length)
-		}
-		_ = x.call.String()
-		if again, err := parseFrame(x.append(nil)); err != nil || again != x {
-			t.Errorf("%+v, again %+v, %v", x, again, err)
-		}
-	})
 }

@@ -173,9 +173,9 @@ func (l *link) readFrame(head []byte) error {
 // peerFailure returns the error for a failure that the other rank reports.
 func (l *link) peerFailure(culprit int, text string) error {
 	if culprit == l.peer || culprit == l.t.rank || culprit >= l.t.size {
-		return &LinkError{Peer: l.peer, Err: fmt.Errorf("that rank says: %s", text)}
+		return &LinkError{Peer: l.peer, Err: fmt.Errorf("that rank says: %q", text)}
 	}
-	return &LinkError{Peer: culprit, Err: fmt.Errorf("rank %d says: %s", l.peer, text)}
+	return &LinkError{Peer: culprit, Err: fmt.Errorf("rank %d says: %q", l.peer, text)}
 }
 
 // readData reads the data of a frame into its destination. After a failure it discards the data.

@@ -120,7 +120,7 @@ func (t *transport) run(p *pass) error {
 		return err
 	}
 	for f := range p.out {
-		if err := t.wait(func() bool { return in.done > f-p.lag }); err != nil {
+		if err := t.receive(p, f-p.lag+1); err != nil {
 			return err
 		}
 		if err := p.to.write(frame{typ: dataFrame, call: p.call}, p.data(f)); err != nil {
@@ -133,7 +133,20 @@ func (t *transport) run(p *pass) error {
 			t.changed.Broadcast()
 		}
 	}
-	return t.wait(func() bool { return in.done == in.frames })
+	return t.receive(p, in.frames)
+}
+
+// receive waits until a pass has received n frames. It is an error if the other rank closes before.
+func (t *transport) receive(p *pass, n int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.err == nil && p.done < n {
+		if p.from.over {
+			return t.failLocked(&LinkError{Peer: p.from.peer, Err: errLeft}, true)
+		}
+		t.changed.Wait()
+	}
+	return t.err
 }
 
 // end removes the incoming data from the link. Afterwards the reader does not access the call's memory.
