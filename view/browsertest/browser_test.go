@@ -4,7 +4,7 @@
 //	cd view/browsertest && go test .
 //
 // Chromium is found on the PATH, as chromium, chromium-browser or google-chrome. With -shots DIR, every test leaves
-// pictures of the page in DIR.
+// pictures of the page in DIR. Chromium draws with the processor; with -gpu vulkan or -gpu gl-egl it draws with a GPU.
 package browsertest
 
 import (
@@ -22,7 +22,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var shots = flag.String("shots", "", "directory for pictures of the page")
+var (
+	shots = flag.String("shots", "", "directory for pictures of the page")
+	gpu   = flag.String("gpu", "", "draw with a GPU, by ANGLE's backend of this name, such as vulkan or gl-egl")
+)
 
 // traces has the recordings of PyTorch.
 const traces = "../../testdata/traces"
@@ -32,8 +35,13 @@ var browser context.Context
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox,
-		chromedp.Flag("enable-unsafe-swiftshader", true), chromedp.WindowSize(1400, 850))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1400, 850))
+	if *gpu == "" {
+		options = append(options, chromedp.Flag("enable-unsafe-swiftshader", true))
+	} else {
+		options = append(options, chromedp.Flag("use-angle", *gpu), chromedp.Flag("ignore-gpu-blocklist", true),
+			chromedp.Flag("enable-gpu", true), chromedp.Flag("disable-software-rasterizer", true))
+	}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stop := chromedp.NewContext(allocator)
 	if err := chromedp.Do(ctx); err != nil {
