@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -109,17 +110,16 @@ func TestRestOfAStampedBlockMerges(t *testing.T) {
 }
 
 func TestFrontierWakesThoseWhoWait(t *testing.T) {
-	b, _, blocks := stamped(t)
-	ctx, cancel := newAlarm()
-	defer cancel()
-	got := inBackground(func() (mem.Block, error) {
-		return b.Request(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 1 }})
+	synctest.Test(t, func(t *testing.T) {
+		b, _, blocks := stamped(t)
+		got := inBackground(func() (mem.Block, error) {
+			return b.Request(t.Context(), b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 1 }})
+		})
+		b.SetSafeFrontier(4)
+		if a := <-got; a.err != nil || a.Ptr != blocks[0].Ptr {
+			t.Errorf("%+v", a)
+		}
 	})
-	<-ctx.waits
-	b.SetSafeFrontier(4)
-	if a := <-got; a.err != nil || a.Ptr != blocks[0].Ptr {
-		t.Errorf("%+v", a)
-	}
 }
 
 // The frontier may be ahead of the counter, without bound: memory freed below it merges at the next request.
@@ -137,19 +137,18 @@ func TestFreesBelowTheFrontier(t *testing.T) {
 
 // Memory merged by force for a failed request may be what another request waits for.
 func TestForcedMergesWakeThoseWhoWait(t *testing.T) {
-	b, _, blocks := stamped(t)
-	ctx, cancel := newAlarm()
-	defer cancel()
-	got := inBackground(func() (mem.Block, error) {
-		return b.Request(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 3 }})
+	synctest.Test(t, func(t *testing.T) {
+		b, _, blocks := stamped(t)
+		got := inBackground(func() (mem.Block, error) {
+			return b.Request(t.Context(), b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 3 }})
+		})
+		if block, err := b.Alloc(b.s, 1024); !errors.Is(err, mem.ErrNoMemory) {
+			t.Fatalf("%+v, %v", block, err)
+		}
+		if a := <-got; a.err != nil || a.Ptr != blocks[0].Ptr {
+			t.Errorf("%+v", a)
+		}
 	})
-	<-ctx.waits
-	if block, err := b.Alloc(b.s, 1024); !errors.Is(err, mem.ErrNoMemory) {
-		t.Fatalf("%+v, %v", block, err)
-	}
-	if a := <-got; a.err != nil || a.Ptr != blocks[0].Ptr {
-		t.Errorf("%+v", a)
-	}
 }
 
 // Several blocks that the frontier passes at once merge with a neighbour that it had passed before, on either side.
