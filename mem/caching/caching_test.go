@@ -245,6 +245,24 @@ func TestOversizeBlocks(t *testing.T) {
 	b.Free(small)
 }
 
+// For a large request only as many oversize blocks are released as make up its size.
+func TestOversizeBlocksJustEnough(t *testing.T) {
+	b := newBench(t, gib, "max_split_size_mb:40,limit:200MiB")
+	var blocks []mem.Block
+	for _, size := range []int64{100 * mib, 60 * mib, 40 * mib} {
+		blocks = append(blocks, b.alloc(size))
+	}
+	for _, block := range blocks {
+		b.Free(block)
+	}
+	all := b.alloc(160 * mib)
+	testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, 2)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 200*mib)
+	b.Free(b.alloc(40 * mib))
+	testkit.Equal(t, "segments made", b.Stats().NumDeviceAlloc, 4)
+	b.Free(all)
+}
+
 func TestGarbageCollectionFreesTheLongestUnused(t *testing.T) {
 	b := newBench(t, gib, "garbage_collection_threshold:0.5,limit:208MiB")
 	old, young := b.alloc(40*mib), b.alloc(44*mib)

@@ -2,6 +2,7 @@ package caching
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -121,6 +122,57 @@ func TestPeaksAreExact(t *testing.T) {
 		if err := a.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// Peaks of active blocks are exact on streams that have no freed blocks in use, while another has many, and more blocks
+// or bytes were allocated before.
+func TestPeaksOfActiveBlocksAreExact(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		before, pending, later int // blocks
+		beforeSize, size       int64
+	}{
+		"bytes":  {100, 1, 1, 512, 10 * mib},
+		"blocks": {1, 40, 10, 64 * mib, 512},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, on := onStreams(t, 4)
+			alloc := func(s driver.Stream, size int64, n int) (blocks []mem.Block) {
+				for range n {
+					b, err := a.Alloc(s, size)
+					testkit.Must(t, err)
+					blocks = append(blocks, b)
+				}
+				return blocks
+			}
+			free := func(blocks []mem.Block, used ...driver.Stream) {
+				for _, b := range blocks {
+					a.Free(b, used...)
+				}
+			}
+			busy, err := a.dev.Alloc(512)
+			testkit.Must(t, err)
+			a.dev.(*sim.Device).Hold(on[0].ID())
+			testkit.Must(t, on[0].Fill(busy, 0, 512))
+			size := min(c.size, 2*mib)
+			// So that later requests make no peaks of segments and of splits.
+			free(slices.Concat(alloc(on[1], c.size, c.pending), alloc(on[2], size, c.later), alloc(on[3], size, c.later)))
+			free(alloc(on[1], c.beforeSize, c.before))
+			free(alloc(on[1], c.size, c.pending), on[0])
+			before := a.Stats()
+			one, other := alloc(on[2], size, c.later), alloc(on[3], size, c.later)
+			rounded := one[0].Size
+			free(one)
+			free(other)
+			s := a.Stats()
+			testkit.Equal(t, "active blocks", s.Active.All.Current, before.Active.All.Current)
+			testkit.Equal(t, "their peak", s.Active.All.Peak,
+				max(before.Active.All.Peak, before.Active.All.Current+2*int64(c.later)))
+			testkit.Equal(t, "the peak of their bytes", s.ActiveBytes.All.Peak,
+				max(before.ActiveBytes.All.Peak, before.ActiveBytes.All.Current+2*int64(c.later)*rounded))
+			testkit.Must(t, a.Check())
+		})
 	}
 }
 
