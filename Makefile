@@ -8,8 +8,10 @@ SEEDS ?= 100
 OPS ?= 20000
 PROGRAMS ?= 100000
 FAULTY ?= 1000
+MUTANTS ?= 100
+MUTATED ?= ./mem/... ./driver/... ./tensor/... ./snapshot/... ./trace/... ./replay/... ./collective/...
 
-.PHONY: help build test check fmt fuzz bench campaign remat gpu policies pictures compare wheel clean
+.PHONY: help build test check fmt fuzz bench campaign mutants remat gpu policies pictures compare wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -23,7 +25,7 @@ test: ## the tests, as README.md says
 	go test ./...
 
 check: ## everything that a change must pass
-	bash .ci/check fmt vet lint tidy test builds race invariants cross libashlar python browser fuzz smoke
+	bash .ci/check fmt vet lint tidy test order builds race invariants cross libashlar python browser fuzz smoke
 
 fmt: ## format every file
 	go tool gofumpt -w .
@@ -35,6 +37,9 @@ campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
 	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
+
+mutants: ## faults planted one at a time, to see which the tests find: make mutants SEED=1 MUTANTS=2000 MUTATED=./mem/...
+	go run ./bench/mutants -seed $(SEED) -n $(MUTANTS) $(MUTATED)
 
 remat: ## random programs under a memory budget: make remat SEED=1 PROGRAMS=100000 FAULTY=1000
 	go test -timeout 0 ./remat -run 'RandomPrograms|DriverCallFails' -v -seed $(SEED) -programs $(PROGRAMS) -faulty $(FAULTY)
