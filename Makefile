@@ -37,6 +37,7 @@ campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
 	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
+	go test -timeout 0 ./mem/paged -run GraphsInRandomHistories -histories 100000
 
 mutants: ## faults planted one at a time, to see which the tests find: make mutants SEED=1 MUTANTS=2000 MUTATED=./mem/...
 	go run ./bench/mutants -seed $(SEED) -n $(MUTANTS) $(MUTATED)

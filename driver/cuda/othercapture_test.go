@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/mem"
@@ -169,4 +170,64 @@ func TestPagesAreRemappedDuringCapturesOfOthers(t *testing.T) {
 	}
 	duringCapture(t, r.d.lib, remap)
 	r.ok(a.Close())
+}
+
+// TestPrivatePoolsGetPagesInCaptures: memory of graphs is created, mapped and taken from the default pool while a stream
+// captures, here or in other code, and no call of that ends a capture.
+func TestPrivatePoolsGetPagesInCaptures(t *testing.T) {
+	const granule = 64 << 10
+	own := func(r *rig, s *stream, work func()) {
+		r.ok(r.d.Graphs().Begin(s))
+		work()
+		g, err := r.d.Graphs().End(s)
+		r.ok(err)
+		r.ok(g.Launch(s))
+		r.ok(g.Close())
+	}
+	others := func(r *rig, _ *stream, work func()) { duringCapture(t, r.d.lib, work) }
+	for name, during := range map[string]func(*rig, *stream, func()){"own": own, "others": others} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fakecuda.Options{Granularity: granule, Pace: fakecuda.Background})
+			a, err := paged.New(r.d, paged.Config{Limit: 64 * granule})
+			r.ok(err)
+			s, side := r.stream(), r.stream()
+			for n := range int64(6) { // idle memory of the default pool, which is all there is
+				b, err := a.Alloc(side, (n+5)*granule)
+				r.ok(err)
+				r.ok(side.Fill(b.Ptr, 1, b.Size))
+				defer a.Free(b)
+			}
+			b, err := a.Alloc(side, 19*granule)
+			r.ok(err)
+			r.ok(side.Fill(b.Ptr, 1, b.Size))
+			a.Free(b)
+			id := mem.PoolID{1, 0}
+			a.BeginAllocateToPool(id, func(x driver.Stream) bool { return x == driver.Stream(s) })
+			made := r.m.Calls("cuMemCreate")
+			during(r, s, func() {
+				var last mem.Block
+				for n := range int64(8) {
+					b, err := a.Alloc(s, (n+2)*granule+512)
+					r.ok(err)
+					r.ok(s.Fill(b.Ptr, byte(n), b.Size))
+					if last != (mem.Block{}) {
+						a.Free(last)
+					}
+					last = b
+				}
+				a.Free(last)
+			})
+			if r.m.Calls("cuMemCreate") == made {
+				t.Error("no page was created: nothing was shown")
+			}
+			a.EndAllocateToPool(id)
+			r.ok(s.Sync(context.Background()))
+			a.ReleasePool(id)
+			r.ok(a.EmptyCache())
+			r.ok(a.Check())
+			if n := len(a.ReservedByPrivatePools()); n > 0 {
+				t.Errorf("%d pools at the end", n)
+			}
+		})
+	}
 }

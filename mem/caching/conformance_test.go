@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
@@ -35,4 +36,14 @@ var conformanceSettings = map[string]string{
 
 func TestConformance(t *testing.T) {
 	memtest.RunAll(t, memtest.Config{}, construct, conformanceSettings)
+}
+
+func TestPrivatePools(t *testing.T) {
+	for _, name := range []string{"native", "expandable", "split"} {
+		t.Run(name, func(t *testing.T) {
+			memtest.RunPools(t, memtest.Config{New: func(t testing.TB, dev driver.Device) mem.Allocator {
+				return newAllocator(t, dev, conformanceSettings[name])
+			}})
+		})
+	}
 }

@@ -1,7 +1,6 @@
 package caching
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,31 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Delta describes the effect of a Restore on the blocks of a pool. Both lists are in address order.
-type Delta struct {
-	// Freed lists the blocks that were live before and are not live after, as they were allocated: their owners have
-	// lost them. It includes blocks whose address is live again for another allocation.
-	Freed []mem.Block
-
-	// Live lists every block of the pool. All blocks allocated before the Restore are invalid, including those that
-	// are live again: the caller must distribute these blocks to their owners, and each must be freed once.
-	Live []mem.Block
-}
-
-// At returns the live block that begins at ptr.
-func (d *Delta) At(ptr driver.Pointer) (mem.Block, bool) {
-	i, ok := d.find(ptr)
-	if !ok {
-		return mem.Block{}, false
-	}
-	return d.Live[i], true
-}
-
-func (d *Delta) find(ptr driver.Pointer) (int, bool) {
-	return slices.BinarySearchFunc(d.Live, ptr, func(b mem.Block, ptr driver.Pointer) int {
-		return cmp.Compare(b.Ptr, ptr)
-	})
-}
+// A Delta describes the effect of a Restore on the blocks of a pool.
+type Delta = mem.PoolDelta
 
 // Restore puts a private pool back into an earlier state, to the block: PyTorch's setCheckpointPoolState. A graph can
 // then be captured again after graphs before it were launched, whose results become live without a request.
@@ -96,7 +72,7 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	}
 	a.foldPeaks()
 	d.Freed = slices.DeleteFunc(d.Freed, func(b mem.Block) bool {
-		i, ok := d.find(b.Ptr)
+		i, ok := d.Find(b.Ptr)
 		return ok && s.tags[i] == pp.firstTag(b.Tag)
 	})
 	pp.firstTags = make(map[uint64]uint64, len(d.Live))

@@ -58,6 +58,13 @@ func (a *Allocator) backRange(
 		g = mp.at + mp.n
 	}
 	beyond := need+taken > 0 && a.used+need > a.maxGranules // idle pages may be there beyond a limit that was lowered
+	if r.space.owner != nil {
+		more := need // than the pool's idle pages
+		if !a.still(r.space) {
+			more -= r.space.unused
+		}
+		beyond = more > 0 && a.used+more > a.maxGranules
+	}
 	switch {
 	case need == 0 && !beyond:
 		return deps, nil
@@ -103,6 +110,9 @@ func (a *Allocator) fill(
 	a.waits.mark()
 	for g := from; g < to; g++ {
 		if m := rg.at[g]; m != 0 && a.mappings[m].blocks == 0 && a.pages[a.mappings[m].page].user != m {
+			if r.space.fixed() {
+				return deps, errStale
+			}
 			if err := a.unmap(m, !r.noWait); err != nil {
 				return deps, err
 			}
@@ -134,7 +144,7 @@ func (a *Allocator) fillRun(
 ) (reuse.Dependencies, error) {
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
-		order := a.largest()
+		order := a.largest(r.space)
 		for order > 0 && a.created > a.maxGranules && a.used+1<<order > a.maxGranules {
 			order-- // idle pages beyond a limit that was lowered
 		}
@@ -181,6 +191,9 @@ const chosenUser = ^mref(0)
 // that two addresses do not take one page from each other again and again.
 func (a *Allocator) choose(r *request, order int) (pref, error) {
 	a.retryDrops()
+	if r.space.owner != nil {
+		return a.choosePrivate(r, order)
+	}
 	for {
 		n := int64(1) << order
 		spare := r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
@@ -235,14 +248,17 @@ func (a *Allocator) unchoose() {
 
 // largest returns the order of the largest page to make now. Under a limit, pages have one granule, unless the limit
 // is thousands of granules. Without a limit they grow with the memory in use, so that the waste inside pages stays
-// small.
-func (a *Allocator) largest() int {
+// small; those of a private pool with the memory of the pool.
+func (a *Allocator) largest(s *space) int {
 	most := a.cfg.Page / a.granule
 	if most == 0 {
 		most = max(1, min(defaultPage, a.created/192), a.created/768)
 		if a.limited() {
 			most = min(most, max(1, a.limit/8192))
 		}
+	}
+	if s.owner != nil {
+		most = min(most, max(1, s.created/768))
 	}
 	return min(bits.Len64(uint64(most))-1, maxOrder)
 }

@@ -46,14 +46,19 @@ func (a *Allocator) check() error {
 	blocks := make([]uint32, len(a.mappings)) // spans in use that touch each mapping
 	listed := map[*space]int{}
 	for n, rg := range a.regions {
+		if rg == nil {
+			continue
+		}
 		nHoles := 0
 		if err := a.checkRegion(n, rg, blocks, &nHoles); err != nil {
 			return err
 		}
 		listed[rg.space] += nHoles
 	}
-	if listed[&a.main] != a.main.holes.n {
-		return fmt.Errorf("paged: %d holes in regions, %d counted", listed[&a.main], a.main.holes.n)
+	for s := range a.eachSpace {
+		if listed[s] != s.holes.n {
+			return fmt.Errorf("paged: pool %v has %d holes in regions, %d counted", s.id(), listed[s], s.holes.n)
+		}
 	}
 	for m := range a.mappings {
 		mp := &a.mappings[m]
@@ -89,7 +94,7 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 		}
 		switch r.state {
 		case hole, tail:
-			if before == hole || before == tail || (r.state == tail) != (rg.tail == at) {
+			if (before == hole || before == tail) && !rg.space.noMerge() || (r.state == tail) != (rg.tail == at) {
 				return fmt.Errorf("paged: hole %d after one, or at the end: %d", at, rg.tail)
 			}
 			if r.state == hole {
@@ -117,7 +122,7 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 
 // checkPages checks the sums over pages, and that each is counted at one mapping unless the driver failed to free it.
 func (a *Allocator) checkPages() error {
-	var created, used, homes, idle int64
+	var created, used, homes int64
 	for i := 1; i < len(a.pages); i++ {
 		p := &a.pages[i]
 		if p.handle == (page{}).handle {
@@ -127,7 +132,7 @@ func (a *Allocator) checkPages() error {
 		if p.givenBack() {
 			continue // the driver failed to free it
 		}
-		if p.user != 0 {
+		if p.user != 0 || p.space.owner != nil && !p.undropped {
 			used += p.granules()
 		}
 		if p.counted != 0 {
@@ -137,23 +142,42 @@ func (a *Allocator) checkPages() error {
 			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted,
 				p.undropped)
 		}
-	}
-	for order := range a.main.idle {
-		for i := a.main.idle[order].oldest; i != 0; i = a.pages[i].newer {
-			if a.pages[i].user != 0 || int(a.pages[i].order) != order {
-				return fmt.Errorf("paged: page %d is in the list of idle ones of order %d", i, order)
+		for m := p.first; m != 0; m = a.mappings[m].sibling {
+			if a.regions[a.mappings[m].region].space != p.space {
+				return fmt.Errorf("paged: page %d of pool %v is mapped in another pool", i, p.space.id())
 			}
-			idle += a.pages[i].granules()
+		}
+	}
+	for s := range a.eachSpace {
+		if err := a.checkIdle(s); err != nil {
+			return err
 		}
 	}
 	reserved := a.stats.ReservedBytes.All.Current
 	switch {
-	case created != a.created || used != a.used || homes*a.granule != reserved || used+idle != homes:
+	case created != a.created || used != a.used || homes*a.granule != reserved || used+a.main.unused != homes:
 		return fmt.Errorf("paged: %d granules created, %d used, %d at home, %d idle; counted %d, %d, %d bytes",
-			created, used, homes, idle, a.created, a.used, reserved)
+			created, used, homes, a.main.unused, a.created, a.used, reserved)
 	case created > a.maxGranules+a.surplus:
 		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules,
 			a.surplus)
+	}
+	return nil
+}
+
+// checkIdle checks the idle pages of a space.
+func (a *Allocator) checkIdle(s *space) error {
+	var idle int64
+	for order := range s.idle {
+		for i := s.idle[order].oldest; i != 0; i = a.pages[i].newer {
+			if p := &a.pages[i]; p.user != 0 || int(p.order) != order || p.space != s {
+				return fmt.Errorf("paged: page %d is in the list of idle ones of order %d of pool %v", i, order, s.id())
+			}
+			idle += a.pages[i].granules()
+		}
+	}
+	if idle != s.unused {
+		return fmt.Errorf("paged: pool %v has %d idle granules, counted %d", s.id(), idle, s.unused)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (a *Allocator) applyLimit(bytes int64, fraction float64) error {
 	for a.created > a.maxGranules {
 		i := a.oldestIdle(&a.main, a.capturing())
 		if i == 0 {
-			return nil
+			return a.reclaimPools()
 		}
 		if _, err := a.drop(i, true); err != nil {
 			return err

@@ -99,7 +99,7 @@ func (a *Allocator) toIdle(i pref, oldest bool) {
 	p := &a.pages[i]
 	l := &p.space.idle[p.order]
 	p.user, p.older, p.newer = 0, 0, 0
-	a.used -= p.granules()
+	a.idled(p.space, p.granules())
 	switch {
 	case l.oldest == 0:
 		l.oldest, l.newest = i, i
@@ -115,7 +115,7 @@ func (a *Allocator) fromIdle(i pref, user mref) {
 	a.unlist(i)
 	p := &a.pages[i]
 	p.user = user
-	a.used += p.granules()
+	a.idled(p.space, -p.granules())
 }
 
 func (a *Allocator) unlist(i pref) {
@@ -229,15 +229,18 @@ func (a *Allocator) setCounted(m mref) {
 
 // countMemory counts memory mapped at an address (n is 1), or unmapped (n is -1).
 func (a *Allocator) countMemory(m *mapping, n int64) {
-	size := int64(m.n) * a.granule
-	reserved := &a.stats.ReservedBytes.All
+	size, s := int64(m.n)*a.granule, a.regions[m.region].space
+	action := mem.ActionSegmentMap
 	if n > 0 {
-		reserved.Increase(size)
 		a.stats.NumDeviceAlloc++
-		a.notify(mem.ActionSegmentMap, 0, a.address(m), size)
+		a.stats.ReservedBytes.All.Increase(size)
 	} else {
-		reserved.Decrease(size)
 		a.stats.NumDeviceFree++
-		a.notify(mem.ActionSegmentUnmap, 0, a.address(m), size)
+		a.stats.ReservedBytes.All.Decrease(size)
+		action = mem.ActionSegmentUnmap
 	}
+	if s.owner != nil {
+		s.owner.countReserved(n * size)
+	}
+	a.notify(action, s, 0, a.address(m), size)
 }

@@ -17,7 +17,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.allowed(),
 		Allocated: a.live().Bytes, Reserved: a.stats.ReservedBytes.All.Current,
-		Stream: r.stream.ID(), Cause: short.cause,
+		Stream: r.stream.ID(), Pool: r.space.id(), Cause: short.cause,
 	}
 	if free, total, err := a.dev.Available(); err == nil {
 		e.Free, e.Total = free, total
@@ -28,7 +28,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if needed := a.used + short.need; a.limited() && needed > a.limit {
 		e.Needed = needed * a.granule
 	}
-	a.notify(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
+	a.notify(mem.ActionOOM, r.space, e.Stream, driver.Pointer(e.Free), size)
 	idle := (a.created - a.used) * a.granule
 	e.LargestFree = idle
 	if idle > 0 {
@@ -58,6 +58,9 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 // pinning finds the blocks that keep the most other memory in use by themselves.
 func (a *Allocator) pinning() (all []mem.PinningBlock) {
 	for _, rg := range a.regions {
+		if rg == nil {
+			continue
+		}
 		for at := rg.first; at != 0; {
 			r := a.spans.at(at)
 			at = r.next

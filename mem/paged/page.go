@@ -3,6 +3,7 @@ package paged
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/slots"
@@ -17,6 +18,7 @@ func (a *Allocator) create(s *space, order int) (pref, error) {
 	i := slots.Unused(&a.pages, &a.unusedPages)
 	a.pages[i] = page{handle: handle, space: s, order: uint8(order), user: chosenUser}
 	a.created += 1 << order
+	s.created += 1 << order
 	a.used += 1 << order
 	return i, nil
 }
@@ -69,11 +71,15 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	}
 }
 
-// unmapAliases leaves each page its address in use, or the last one, after the work queued on the others is done.
+// unmapAliases leaves each page its address in use, or the last one, after the work queued on the others is done. Pages
+// of graphs keep their addresses.
 func (a *Allocator) unmapAliases() error {
 	a.waits.mark()
 	for i := range a.pages {
 		p := &a.pages[i]
+		if p.first == 0 || p.space.fixed() {
+			continue
+		}
 		kept := p.user
 		if kept == 0 {
 			kept = p.counted
@@ -97,7 +103,11 @@ func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
 	if all, err := a.unmapEach(i, wait); !all {
 		return false, err
 	}
+	p := &a.pages[i]
 	a.unlist(i)
+	if p.space.unused -= p.granules(); p.space.owner != nil {
+		a.used -= p.granules()
+	}
 	a.discard(i)
 	return true, nil
 }
@@ -111,6 +121,7 @@ func (a *Allocator) discard(i pref) {
 		return
 	}
 	a.created -= p.granules()
+	p.space.created -= p.granules()
 	*p = page{}
 	a.unusedPages = append(a.unusedPages, i)
 }
@@ -152,8 +163,8 @@ func (a *Allocator) trimIdle() {
 	}
 }
 
-// EmptyCache implements mem.Trimmer: it waits for the work queued on idle memory and frees all idle memory. The error
-// is the driver's; memory that was not freed stays idle.
+// EmptyCache implements mem.Trimmer: it waits for the work queued on idle memory and frees all idle memory, except that
+// of private pools that have users. The error is the driver's; memory that was not freed stays idle.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,14 +175,8 @@ func (a *Allocator) EmptyCache() error {
 
 func (a *Allocator) emptyCache() error {
 	a.retryDrops()
-	for {
-		i := a.oldestIdle(&a.main, avoidance{})
-		if i == 0 {
-			break
-		}
-		if _, err := a.drop(i, true); err != nil {
-			return err
-		}
+	if err := errors.Join(a.dropIdle(&a.main), a.reclaimPools()); err != nil {
+		return err
 	}
 	if a.undropped > 0 {
 		return &driver.Error{
@@ -182,28 +187,50 @@ func (a *Allocator) emptyCache() error {
 	return nil
 }
 
+// dropIdle frees a space's idle pages, after the work queued on them.
+func (a *Allocator) dropIdle(s *space) error {
+	for i := a.oldestIdle(s, avoidance{}); i != 0; i = a.oldestIdle(s, avoidance{}) {
+		if _, err := a.drop(i, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // reserve makes a region of a space with room for a span.
 func (a *Allocator) reserve(s *space, units uint32) (ref, error) {
-	if len(a.regions) == maxRegions {
+	number := slices.Index(a.regions, nil)
+	if number < 0 {
+		number = len(a.regions)
+	}
+	if number == maxRegions {
 		return 0, &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrNoMemory, Detail: "too many regions"}
 	}
-	size := max(a.cfg.Addresses, int64(units)*unit)
+	size := a.cfg.Addresses
+	if s.owner != nil {
+		size /= privateAddresses
+	}
+	size = max(size, int64(units)*unit)
 	size = (size + a.granule - 1) / a.granule * a.granule
 	base, err := a.vm.Reserve(size)
 	if err != nil {
 		return 0, fmt.Errorf("paged: reserve addresses: %w", err)
 	}
 	at, r := a.spans.alloc()
-	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), tail
+	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(number), tail
 	r.prev, r.next = 0, 0
-	s.regions = append(s.regions, uint16(len(a.regions)))
-	a.regions = append(a.regions, &region{
-		space: s, base: base, size: size, granules: size / a.granule, first: at, tail: at,
-	})
+	rg := &region{space: s, base: base, size: size, granules: size / a.granule, first: at, tail: at}
+	s.regions = append(s.regions, uint16(number))
+	if number == len(a.regions) {
+		a.regions = append(a.regions, rg)
+	} else {
+		a.regions[number] = rg
+	}
 	return at, nil
 }
 
-// tailFor returns the hole at the end of a region of the request's space with room for a span, and makes a region if there is none.
+// tailFor returns the hole at the end of a region of the request's space with room for a span, and makes a region if
+// there is none.
 func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
 	for i := len(r.space.regions) - 1; i >= 0; i-- {
 		if at := a.regions[r.space.regions[i]].tail; at != 0 && a.spans.at(at).units >= units {
@@ -218,13 +245,16 @@ func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 	if !r.mayCallDriver {
 		return 0, errFlushFirst
 	}
-	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.maxGranules-a.used {
+	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.maxGranules-a.used+r.space.reusable() {
 		return 0, &shortage{need: need}
 	}
 	return a.reserve(r.space, units)
 }
 
-const maxRegions = 1 << 16
+const (
+	maxRegions       = 1 << 16
+	privateAddresses = 16 // Config.Addresses is this many times the addresses that a private pool reserves at once
+)
 
 // Close waits for the streams that used the memory and frees everything. Live blocks are an error that gives their
 // number; then nothing has changed. If the device fails, the next Close frees the rest, and every Alloc fails. Closing
@@ -243,12 +273,14 @@ func (a *Allocator) Close() error {
 	if ps := a.main.paused; ps != nil {
 		a.forgetPause(ps)
 	}
-	if err := a.emptyCache(); err != nil {
+	if err := errors.Join(a.emptyCache(), a.dropPools()); err != nil {
 		return fmt.Errorf("paged: Close: %w", err)
 	}
 	for n := len(a.regions) - 1; n >= 0; n-- {
-		if err := a.vm.Release(a.regions[n].base, a.regions[n].size); err != nil {
-			return fmt.Errorf("paged: Close: %w", err)
+		if rg := a.regions[n]; rg != nil {
+			if err := a.vm.Release(rg.base, rg.size); err != nil {
+				return fmt.Errorf("paged: Close: %w", err)
+			}
 		}
 		a.regions = a.regions[:n]
 	}

@@ -9,8 +9,10 @@
 // page that queued work may still use; PageStats counts these stalls. Errors begin with "paged:"; a request for which
 // there is no room returns a *mem.OutOfMemory.
 //
-// A captured graph contains addresses, so the blocks that it uses must stay live as long as it is launched. The
-// allocator moves no contents, so it is not a mem.Mover, and it has no private pools.
+// A captured graph contains addresses, so the blocks that it uses must stay live as long as it is launched, or belong
+// to a private pool: BeginAllocateToPool directs the requests of a capture to a pool, whose memory serves no other
+// request until ReleasePool. NewPool makes a pool for other uses. The allocator moves no contents, so it is not a
+// mem.Mover.
 package paged
 
 import (
@@ -24,6 +26,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
@@ -36,6 +39,7 @@ import (
 //	region    a reservation of addresses; spans cover it: blocks, and holes between them (span.go, hole.go)
 //	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
 //	page      in use: blocks touch one of its mappings, the user; idle otherwise
+//	space     the regions, holes, slabs and idle pages of one pool (space.go, privatepool.go)
 //
 // Placing (placing.go) considers addresses only: it takes a hole that is slightly larger than the request, or otherwise
 // the end of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of
@@ -99,6 +103,7 @@ type Allocator struct {
 	caches  processorCaches
 
 	observing sync.Mutex   // held by Observe, Pause, Resume and Close
+	scoping   sync.Mutex   // held while a scope begins or ends
 	unfreed   []hostMemory // of ended pauses; guarded by observing
 
 	mu             sync.Mutex // guards what follows
@@ -106,6 +111,9 @@ type Allocator struct {
 	streams        *reuse.Streams
 	waits          waits
 	main           space // of requests outside private pools
+	private        map[mem.PoolID]*privatePool
+	overflow       []*privatePool // pools with UseOnOOM, by their age
+	scopes         poolscope.Scopes[*privatePool]
 	regions        []*region
 	mappings       []mapping
 	unusedMappings []mref // mappings that are none
@@ -142,7 +150,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, vm: peers.Of(dev), cfg: cfg, granule: dev.Info().Granularity,
+		dev: dev, vm: peers.Of(dev), cfg: cfg, granule: dev.Info().Granularity, private: map[mem.PoolID]*privatePool{},
 		shift:    uint(bits.TrailingZeros64(uint64(dev.Info().Granularity))),
 		streams:  reuse.New(dev, "paged"),
 		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
@@ -169,6 +177,9 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	check.Stream("paged: Alloc", s)
 	if o.RoundUp != 0 {
 		size, o = o.Rounded(size)
+	}
+	if o.Key != nil {
+		poolscope.CheckKey("paged: Alloc", o.Key)
 	}
 	switch {
 	case size < 0:
@@ -197,18 +208,22 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	if !a.isFirst(pc) {
 		pc.mu.Unlock()
 	}
-	b, err := a.allocShared(s, id, size, o)
+	to, _ := a.scopes.Find(s, o.Key)
+	b, err := a.allocShared(s, id, size, o, to)
 	a.mu.Unlock()
 	return b, err
 }
 
-// allocShared allocates a block from the shared structures below the processor caches, one of which is empty. The
-// caller holds mu.
+// allocShared allocates a block of a private pool, or of the default pool if to is nil, from the shared structures
+// below the processor caches, one of which is empty. The caller holds mu.
 func (a *Allocator) allocShared(
-	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions,
+	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions, to *privatePool,
 ) (mem.Block, error) {
 	var r request // set field by field: a literal would be copied, which stalls
 	r.stream, r.id, r.space, r.noWait = s, id, &a.main, o.NoRetry
+	if to != nil {
+		r.space = &to.space
+	}
 	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
 	r.mayCallDriver = a.caches.mask.Load() == 0 // otherwise other processor caches may hold the missing memory
 	at, err := a.alloc(&r)
@@ -217,13 +232,22 @@ func (a *Allocator) allocShared(
 		r.mayCallDriver = true
 		at, err = a.alloc(&r)
 	}
+	if isShortage(err) && a.reclaimFor(&r) {
+		at, err = a.alloc(&r)
+	}
+	if isShortage(err) && to == nil {
+		at, err = a.borrow(&r, err)
+	}
 	if err != nil {
 		return mem.Block{}, a.explain(r, err, o.Tentative)
 	}
 	block := a.spans.at(at)
 	b := block.markAllocated(at, size)
+	if r.space.owner != nil {
+		b.Tag |= privateTag
+	}
 	a.countAlloc(block)
-	a.notify(mem.ActionAlloc, r.id, b.Ptr, size)
+	a.notify(mem.ActionAlloc, r.space, r.id, b.Ptr, size)
 	a.verify()
 	return b, nil
 }
@@ -251,7 +275,9 @@ type request struct {
 	noWait        bool      // the host must not wait
 	avoid         avoidance // streams whose memory it must not take, because of a capture
 	mayCallDriver bool      // false on the first attempt: see errFlushFirst
-	stale         bool      // it met a mapping whose page is in use elsewhere
+	captured      avoidance // streams that capture, once asked
+	asked         bool
+	stale         bool // it met a mapping whose page is in use elsewhere
 }
 
 // errFlushFirst means that the processor caches must be emptied before the driver is asked for memory.
@@ -265,7 +291,13 @@ func (a *Allocator) alloc(r *request) (ref, error) {
 	if r.space.paused != nil {
 		return 0, ErrPaused
 	}
+	if r.space.owner != nil && r.space.owner.gone {
+		return 0, ErrPoolClosed
+	}
 	r.own = a.streams.Register(r.stream)
+	if r.space.noMerge() {
+		return a.place(r, uint32((int64(r.units)*unit+a.granule-1)/a.granule*a.granule/unit))
+	}
 	if r.units <= slabUnits {
 		return a.allocSlot(r)
 	}
@@ -283,16 +315,16 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if !r.markFree(b.Tag) {
 		panicForeign(b)
 	}
-	if len(used) == 0 && a.cache(at, r) {
+	if len(used) == 0 && b.Tag&privateTag == 0 && a.cache(at, r) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	stream, asked := r.stream, r.requested()
+	stream, asked, s := r.stream, r.requested(), a.spaceOf(r)
 	a.freed.Add(r.sums())
 	a.release(at, r, used)
-	a.notify(mem.ActionFreeRequested, stream, b.Ptr, asked)
-	a.notify(mem.ActionFreeCompleted, stream, b.Ptr, asked)
+	a.notify(mem.ActionFreeRequested, s, stream, b.Ptr, asked)
+	a.notify(mem.ActionFreeCompleted, s, stream, b.Ptr, asked)
 	a.trimIdle()
 	a.verify()
 }
@@ -316,9 +348,9 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 }
 
 // notify calls the observer, if there is one. The caller holds mu.
-func (a *Allocator) notify(action mem.Action, stream driver.StreamID, p driver.Pointer, size int64) {
+func (a *Allocator) notify(action mem.Action, s *space, stream driver.StreamID, p driver.Pointer, size int64) {
 	if a.observer != nil {
-		a.observer(mem.Event{Action: action, Stream: stream, Ptr: p, Size: size})
+		a.observer(mem.Event{Action: action, Stream: stream, Pool: s.id(), Ptr: p, Size: size})
 	}
 }
 
@@ -327,45 +359,11 @@ func (a *Allocator) notify(action mem.Action, stream driver.StreamID, p driver.P
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.observing.Lock()
 	defer a.observing.Unlock()
-	a.caches.setSuspended(observer != nil || a.Paused())
+	a.caches.suspend(forObserver, observer != nil)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.flushCaches()
 	a.observer = observer
-}
-
-// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too. NVIDIA's driver refuses pages that
-// have been at two addresses at once (CUDA_ERROR_INVALID_VALUE; driver 580), so memory that other devices use wants
-// Config.NoAliases. Without it, AddPeer frees the idle pages first, and fails if live blocks are in pages that moved;
-// from then on pages have one address.
-func (a *Allocator) AddPeer(dev driver.Device) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer a.verify()
-	if !a.cfg.NoAliases {
-		a.flushCaches()
-		if err := errors.Join(a.emptyCache(), a.unmapAliases()); err != nil {
-			return fmt.Errorf("paged: AddPeer: %w", err)
-		}
-		a.cfg.NoAliases = true
-	}
-	if err := a.vm.Add(dev); err != nil {
-		return fmt.Errorf("paged: AddPeer: %w; the setting aliases=off from the start avoids pages that moved", err)
-	}
-	return nil
-}
-
-// ExportPages implements mem.PageExporter. A live block always has pages behind it.
-func (a *Allocator) ExportPages(
-	p driver.Pointer, size int64,
-) (base driver.Pointer, pages []driver.PageFile, err error) {
-	if base, pages, err = a.vm.Export(p, size); err == nil && len(pages) == 0 && a.Paused() {
-		err = ErrPaused
-	}
-	if err != nil {
-		err = fmt.Errorf("paged: ExportPages: %w", err)
-	}
-	return base, pages, err
 }
 
 func closedError(call string) error {

@@ -67,7 +67,7 @@ func (a *Allocator) pause(ps *pause, o PauseOptions) error {
 	if err := a.refuseRequests(ps); err != nil {
 		return err
 	}
-	a.caches.setSuspended(true)
+	a.caches.suspend(forPause, true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.verify()
@@ -136,7 +136,7 @@ func (a *Allocator) getHostMemory(ps *pause, o PauseOptions) (err error) {
 // pausable returns the error for memory that cannot be paused.
 func (a *Allocator) pausable(ps *pause, o PauseOptions) error {
 	for _, rg := range a.regions {
-		if rg.space.paused != ps || !a.vm.Exported(rg.base, rg.size) {
+		if rg == nil || rg.space.paused != ps || !a.vm.Exported(rg.base, rg.size) {
 			continue
 		}
 		return &driver.Error{
@@ -182,9 +182,9 @@ func (a *Allocator) awaitUsers(others []driver.Stream) error {
 // unlocks and locks again.
 func (a *Allocator) endPause(ps *pause) error {
 	a.forgetPause(ps)
-	suspended := a.observer != nil || a.main.paused != nil
+	paused := a.main.paused != nil
 	a.mu.Unlock()
-	a.caches.setSuspended(suspended)
+	a.caches.suspend(forPause, paused)
 	err := a.freeHostMemory()
 	a.mu.Lock()
 	return err
@@ -245,7 +245,7 @@ func (a *Allocator) resume(sp *space) error {
 	err := a.takeBack(ps)
 	var short *shortage
 	if errors.As(err, &short) {
-		r := request{stream: a.dev.DefaultStream(), requested: a.missingFor(ps) * a.granule}
+		r := request{stream: a.dev.DefaultStream(), space: sp, requested: a.missingFor(ps) * a.granule}
 		r.units = uint32(r.requested / unit)
 		return a.outOfMemory(&r, short)
 	}
@@ -283,6 +283,9 @@ func (a *Allocator) pausedSizes() (paused, host int64) {
 // pausedLive returns the bytes of live blocks in pages without memory.
 func (a *Allocator) pausedLive() (n int64) {
 	for _, rg := range a.regions {
+		if rg == nil {
+			continue
+		}
 		for at := rg.first; at != 0; {
 			r := a.spans.at(at)
 			at = r.next

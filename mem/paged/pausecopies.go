@@ -183,6 +183,7 @@ func (a *Allocator) dropPages(r *run) (err error) {
 		}
 		p.handle = driver.Page{}
 		a.created -= p.granules()
+		p.space.created -= p.granules()
 	}
 	return err
 }
@@ -263,6 +264,7 @@ func (a *Allocator) recreate(ps *pause, i pref) error {
 			if err == nil {
 				p.handle = handle
 				a.created += p.granules()
+				p.space.created += p.granules()
 				return nil
 			}
 			if !errors.Is(err, driver.ErrNoMemory) {

@@ -10,6 +10,9 @@ import (
 // place allocates a block from a hole. It tries the best fit first. If there is no memory for that hole, or its memory
 // cannot be waited for, it tries others.
 func (a *Allocator) place(r *request, units uint32) (ref, error) {
+	if r.space.owner != nil {
+		return a.placePrivate(r, units)
+	}
 	at := a.fittingHole(r.space, units)
 	if at == 0 {
 		var err error
@@ -119,6 +122,9 @@ func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) 
 // memory's users, and only then changes the hole. If it fails, nothing has changed.
 func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 	sp := a.spans.at(at)
+	if sp.state == hole && r.space.noMerge() {
+		units = sp.units
+	}
 	if a.avoids(r.avoid, sp.deps.Users) {
 		return errCaptured
 	}
@@ -247,6 +253,10 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 		m = rg.at[g]
 	}
 	r.deps = deps
+	if rg.space.noMerge() {
+		a.addHole(at, r)
+		return
+	}
 	next := a.spans.at(r.next)
 	isFront := next.state == tail
 	if next.state == hole {

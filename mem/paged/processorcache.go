@@ -22,7 +22,7 @@ type processorCaches struct {
 // request to the shared structures too, so peaks do not change.
 type processorCache struct {
 	mu        *sync.Mutex
-	suspended bool
+	suspended suspension
 	n         uint32
 	blocks    [cacheSize]cachedBlock // n of them, the newest last
 	streams   []driver.Stream        // by ID: the streams of the requests
@@ -119,7 +119,7 @@ func (pc *processorCache) setStream(id driver.StreamID, s driver.Stream) {
 // cache puts a freed block into a cache, and releases the oldest one if the cache is full.
 func (a *Allocator) cache(at ref, r *span) bool {
 	pc := a.caches.lock()
-	if pc.suspended {
+	if pc.suspended != 0 {
 		pc.mu.Unlock()
 		return false
 	}
@@ -183,12 +183,23 @@ func (rs *processorCaches) each(visit func(at ref)) {
 	}
 }
 
-// setSuspended makes requests bypass the caches, or use them again.
-func (rs *processorCaches) setSuspended(yes bool) {
+// A suspension is the set of reasons for which requests bypass the caches.
+type suspension uint8
+
+const (
+	forObserver suspension = 1 << iota // it receives every request
+	forScopes                          // they may send a request to a private pool
+	forPause                           // requests are refused
+)
+
+// suspend makes requests bypass the caches for a reason, or no longer for it.
+func (rs *processorCaches) suspend(reason suspension, yes bool) {
 	for i := range rs.all {
 		pc := &rs.all[i]
 		pc.mu.Lock()
-		pc.suspended = yes
+		if pc.suspended &^= reason; yes {
+			pc.suspended |= reason
+		}
 		pc.mu.Unlock()
 	}
 }

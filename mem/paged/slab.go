@@ -60,7 +60,7 @@ func (a *Allocator) allocSlot(r *request) (ref, error) {
 // takeSlot removes a slot from its list.
 func (a *Allocator) takeSlot(sh *slabLists, sp *span, own reuse.Set) {
 	a.unlistSlot(sh, sp)
-	a.spans.at(sp.prev).live++
+	a.spans.at(sp.prev).extra++
 	sp.state = slot
 	sp.deps = reuse.Dependencies{Users: own}
 }
@@ -86,7 +86,7 @@ func (a *Allocator) listSlot(at ref, sp *span) {
 // cut makes a slab of a block. Its slots are linked by next, from next2 of the slab; the lowest is first in its list.
 func (a *Allocator) cut(at ref, units uint32) {
 	slab := a.spans.at(at)
-	slab.state, slab.live, slab.next2 = slabSpan, 0, 0
+	slab.state, slab.extra, slab.next2 = slabSpan, 0, 0
 	for n := slab.units / units; n > 0; n-- {
 		i, sp := a.spans.alloc()
 		sp.ptr = slab.ptr + driver.Pointer(int64(n-1)*int64(units)*unit)
@@ -102,7 +102,7 @@ func (a *Allocator) releaseSlot(at ref, sp *span, deps reuse.Dependencies) {
 	a.listSlot(at, sp)
 	up := sp.prev
 	slab := a.spans.at(up)
-	if slab.live--; slab.live > 0 {
+	if slab.extra--; slab.extra > 0 {
 		return
 	}
 	sh := a.spaceOf(sp).slabsOf(sp.stream)

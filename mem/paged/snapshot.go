@@ -27,9 +27,11 @@ func (a *Allocator) snapshot() []mem.SegmentInfo {
 
 // regionOrder returns the indices of the regions by address.
 func (a *Allocator) regionOrder() []int {
-	order := make([]int, len(a.regions))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i, rg := range a.regions {
+		if rg != nil {
+			order = append(order, i)
+		}
 	}
 	slices.SortFunc(order, func(i, j int) int {
 		if a.regions[i].base < a.regions[j].base {
@@ -53,7 +55,9 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 		if n := len(all); n > 0 && all[n-1].Ptr+driver.Pointer(all[n-1].TotalSize) == p && all[n-1].Paused == paused {
 			all[n-1].TotalSize += size
 		} else {
-			all = append(all, mem.SegmentInfo{Ptr: p, TotalSize: size, Large: true, Expandable: true, Paused: paused})
+			all = append(all, mem.SegmentInfo{
+				Ptr: p, TotalSize: size, Pool: rg.space.id(), Large: true, Expandable: true, Paused: paused,
+			})
 		}
 	}
 	at := 0

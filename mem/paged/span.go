@@ -39,23 +39,28 @@ type span struct {
 	prev2, next2 ref // in the list of a bin or of free slots
 	stream       driver.StreamID
 	mapping      mref   // of a block or slab: the mapping at its start
-	live         uint16 // of a slab: slots that are not free
-	slack        uint16 // bytes of the block beyond those requested
+	extra        uint32 // of a slab: slots that are not free; otherwise: bytes of the block beyond those requested
 	region       uint16
 	state        spanState
 	allocated    bool // live
 }
 
 func (r *span) size() int64      { return int64(r.units) * unit }
-func (r *span) requested() int64 { return r.size() - int64(r.slack) }
+func (r *span) requested() int64 { return r.size() - int64(r.extra) }
 
 func (r *span) end() driver.Pointer { return r.ptr + driver.Pointer(r.size()) }
+
+// tag returns the tag of a block's current allocation.
+func (r *span) tag(at ref) uint64 { return uint64(r.generation.Load())<<32 | uint64(at) }
+
+// privateTag is the bit of the tags of private pools' blocks, which no processor cache holds.
+const privateTag = 1 << 31
 
 // markAllocated makes a block live and returns it. No other goroutine has the block.
 func (r *span) markAllocated(at ref, asked int64) mem.Block {
 	size := r.size()
-	r.slack, r.allocated = uint16(size-asked), true
-	return mem.Block{Ptr: r.ptr, Size: size, Tag: uint64(r.generation.Load())<<32 | uint64(at)}
+	r.extra, r.allocated = uint32(size-asked), true
+	return mem.Block{Ptr: r.ptr, Size: size, Tag: r.tag(at)}
 }
 
 // markFree ends the allocation with this tag. It returns false if the block is not live by this tag.
@@ -84,7 +89,7 @@ func (rs *spanTable) at(at ref) *span { return &rs.chunks[at/spanChunk%maxChunks
 
 // find returns the span of a live block. It panics if b cannot be one.
 func (rs *spanTable) find(b mem.Block) (ref, *span) {
-	at := ref(b.Tag)
+	at := ref(b.Tag) &^ privateTag
 	if at >= maxChunks*spanChunk || rs.chunks[at/spanChunk] == nil {
 		panicForeign(b)
 	}
@@ -113,7 +118,7 @@ func (rs *spanTable) alloc() (ref, *span) {
 	at := rs.unused
 	r := rs.at(at)
 	rs.unused = r.next
-	r.deps, r.slack, r.live = reuse.Dependencies{}, 0, 0
+	r.deps, r.extra = reuse.Dependencies{}, 0
 	return at, r
 }
 

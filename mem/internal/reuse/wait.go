@@ -55,13 +55,21 @@ func (t *Streams) recordWait(s, other driver.Stream) {
 	t.waits[id][its] = t.clock
 }
 
-// waitFor makes s wait for the work queued on other so far, or reports that other is closed.
+// waitFor makes s wait for the work queued on other so far, or reports that other is closed. A wait that a capture
+// forbids is not needed if that work is done, or if the capture orders it before all further work of s.
 func (t *Streams) waitFor(s, other driver.Stream) (closed bool, err error) {
-	if err = t.NotCapturing(other); err == nil {
-		var m driver.Mark
+	var m driver.Mark
+	err = t.NotCapturing(other)
+	switch {
+	case err == nil:
 		if m, err = other.Mark(); err == nil {
 			err = s.WaitFor(other, m)
 		}
+		if errors.Is(err, driver.ErrCapturing) && t.reached(other, m) {
+			err = nil
+		}
+	case errors.Is(err, driver.ErrCapturing) && t.NotCapturing(s) != nil && t.ordered(other, s):
+		err = nil
 	}
 	if errors.Is(err, driver.ErrClosed) { // is it other, s or the device that is closed?
 		if _, own := s.Mark(); own == nil {
@@ -69,6 +77,22 @@ func (t *Streams) waitFor(s, other driver.Stream) (closed bool, err error) {
 		}
 	}
 	return false, err
+}
+
+// ordered reports whether a capture orders all that other has done before the next work of s. Both capture.
+func (t *Streams) ordered(other, s driver.Stream) bool {
+	m, err := other.Mark()
+	if err != nil {
+		return false
+	}
+	yes, err := t.dev.Graphs().Ordered(other, m, s)
+	return yes && err == nil
+}
+
+// reached reports whether the host knows that a mark is reached.
+func (t *Streams) reached(s driver.Stream, m driver.Mark) bool {
+	done, err := s.Reached(m)
+	return done && err == nil
 }
 
 // NotCapturing returns an error that matches driver.ErrCapturing if s captures, or the error of asking the device.
