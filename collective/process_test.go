@@ -30,30 +30,54 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rankProcess repeats all-reduces forever. It reports the first sum as ready, and later the rank that was lost.
+// rankProcess is a rank. It reports the rank that was lost, if any, and returns an error if it leaves anything behind.
 func rankProcess(variables []string) error {
-	cfg, ok, err := FromEnv(func(name string) (string, bool) {
+	lookup := func(name string) (string, bool) {
 		for _, v := range variables {
 			if value, ok := strings.CutPrefix(v, name+"="); ok {
 				return value, true
 			}
 		}
 		return "", false
-	})
+	}
+	cfg, ok, err := FromEnv(lookup)
 	if err != nil || !ok {
 		return fmt.Errorf("FromEnv: %v, %w", ok, err)
 	}
+	if proxy, ok := lookup("PROXY"); ok {
+		cfg.Address = proxy
+	}
+	cfg.Timeout = bound
+	_, closes := lookup("CLOSES")
 	p, err := compute.Open("host")
 	if err != nil {
 		return err
 	}
-	defer p.Close()
+	err = work(p, cfg, closes)
+	if leaks := p.Leaks(); leaks.Count > 0 {
+		return fmt.Errorf("%w, and %v", err, leaks)
+	}
+	p.Close()
+	if left := goroutinesLeft(); left != "" {
+		return fmt.Errorf("%w, and goroutines are left: %s", err, left)
+	}
+	var lost *RankError
+	if errors.As(err, &lost) && errors.Is(err, ErrRankLost) {
+		fmt.Printf("lost %d\n", lost.Rank)
+		return nil
+	}
+	return err
+}
+
+// work repeats all-reduces forever, or closes after the first one. It reports the first sum as ready.
+func work(p *tensor.Place, cfg Config, closes bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	c, err := Join(ctx, p, cfg)
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	x, err := tensor.Full(p, dtype.Float32, cfg.Rank+1, 1<<18)
 	if err != nil {
 		return err
@@ -62,10 +86,16 @@ func rankProcess(variables []string) error {
 	if err := c.AllReduce(nil, Sum, x, x); err != nil {
 		return err
 	}
+	if err := c.Wait(ctx, nil); err != nil {
+		return err
+	}
 	if v, err := x.At(-1); err != nil || v.Int64() != int64(cfg.Size*(cfg.Size+1)/2) {
 		return fmt.Errorf("the sum is %v: %w", v, err)
 	}
 	fmt.Println("ready")
+	if closes {
+		return c.Close()
+	}
 	for {
 		err = c.AllReduce(nil, Max, x, x)
 		if err == nil {
@@ -78,12 +108,7 @@ func rankProcess(variables []string) error {
 	if again := c.Close(); again == nil || again.Error() != err.Error() {
 		return fmt.Errorf("%w, but Close says %w", err, again)
 	}
-	var lost *RankError
-	if !errors.As(err, &lost) || !errors.Is(err, ErrRankLost) {
-		return err
-	}
-	fmt.Printf("lost %d\n", lost.Rank)
-	return nil
+	return err
 }
 
 // A rank that is killed in the middle of its work is named by all others, which end by themselves.

@@ -138,25 +138,32 @@ func on(t testing.TB, comms []*Communicator, f func(c *Communicator) error) {
 // noLeaks checks, when everything else is cleaned up, that no goroutine of these packages is left.
 func noLeaks(t testing.TB) {
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), bound)
-		defer cancel()
-		stacks := make([]byte, 1<<20)
-		for {
-			text := string(stacks[:runtime.Stack(stacks, true)])
-			count := 0
-			for g := range strings.SplitSeq(text, "\n\n") {
-				if strings.Contains(g, "ashlar/collective") && !strings.Contains(g, "testing.") {
-					count++
-				}
-			}
-			if count == 0 {
-				return
-			}
-			if ctx.Err() != nil {
-				t.Errorf("goroutines are left:\n%s", text)
-				return
-			}
-			runtime.Gosched() // those that end are about to
+		if text := goroutinesLeft(); text != "" {
+			t.Errorf("goroutines are left:\n%s", text)
 		}
 	})
+}
+
+// goroutinesLeft waits until no goroutine of these packages is left but those of tests and main. It returns the stacks
+// of those that do not end.
+func goroutinesLeft() string {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	stacks := make([]byte, 1<<20)
+	for {
+		text := string(stacks[:runtime.Stack(stacks, true)])
+		count := 0
+		for g := range strings.SplitSeq(text, "\n\n") {
+			if strings.Contains(g, "ashlar/collective") && !strings.Contains(g, "testing.") && !strings.Contains(g, "main.main") {
+				count++
+			}
+		}
+		if count == 0 {
+			return ""
+		}
+		if ctx.Err() != nil {
+			return text
+		}
+		runtime.Gosched() // those that end are about to
+	}
 }
