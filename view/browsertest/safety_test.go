@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -127,24 +126,9 @@ func TestLiveRecordingGrows(t *testing.T) {
 
 // An exported page shows its recordings from a file, without a server: every view, as far as it has data.
 func TestExportedPage(t *testing.T) {
-	s := view.New(view.Options{Version: "test"})
-	for _, name := range []string{"resnet.stacks", "unet.stacks"} {
-		if err := s.Open(name, name).Set(read(t, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	name := filepath.Join(t.TempDir(), "page.html")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Export(f, view.ExportOptions{Specs: []string{"caching", "bfc"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b := open(t, "file://"+name)
+	names := []string{"resnet.stacks", "unet.stacks"}
+	page := export(t, view.ExportOptions{Specs: []string{"caching", "bfc"}}, names, read(t, names[0]), read(t, names[1]))
+	b := open(t, page)
 	for view, expression := range ready {
 		if view != "whatif" {
 			b.goTo("view", view)

@@ -64,3 +64,12 @@ export function ticks(lo, hi, n, binary) {
   for (let t = Math.ceil(lo / step) * step; t <= hi; t += step) out.push(t)
   return out
 }
+
+// parseBytes reads a size as the server does: "512MiB", "1.5g", "100". It returns null for other texts.
+export function parseBytes(text) {
+  const parts = /^(\d+(?:\.\d+)?|\.\d+)\s*(?:([kmgtp]?)(i?)b?)$/i.exec(text.trim())
+  if (!parts || (parts[2] === '' && parts[3])) return null
+  const power = ' kmgtp'.indexOf(parts[2].toLowerCase() || ' ')
+  const decimal = /[kmgtp]b$/i.test(text.trim())
+  return Math.floor(Number(parts[1]) * (decimal ? 1000 : 1024) ** power)
+}

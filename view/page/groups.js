@@ -1,6 +1,6 @@
 // Groups of blocks: what a picture is coloured by, and their legend.
 
-import { eventOf, exported, load } from 'ashlar/data.js'
+import { eventOf, load } from 'ashlar/data.js'
 import { el, swatch } from 'ashlar/dom.js'
 import { bytes } from 'ashlar/format.js'
 import { ageColour, css, groupColour } from 'ashlar/palette.js'
@@ -100,8 +100,8 @@ export class Legend {
       el('span', { class: 'label' }, label || '(none)'),
       el('span', { class: 'bytes' }, bytes(holder.bytes)),
     ]
-    if (exported()) return el('li', { class: 'bar' }, parts)
     const filter = filterOf(key, label, lines)
+    if (filter.line < 0) return el('li', { class: 'bar' }, parts) // it is no line: the block has no stack
     const field = Object.keys(filter)[0]
     const pressed = store.state[field] === filter[field]
     return el(

@@ -6,6 +6,7 @@ import { bytes, count, plural } from 'ashlar/format.js'
 import { colourOfGroup } from 'ashlar/groups.js'
 import { css, groupColour, textOn } from 'ashlar/palette.js'
 import { momentBar } from 'ashlar/moments.js'
+import * as select from 'ashlar/select.js'
 
 const keys = [
   ['line', 'line'],
@@ -81,10 +82,11 @@ export class HoldersView {
     )
     try {
       const options = { signal: abort.signal }
+      const local = exported() && store.filtered
       const [lines, holders, flame] = await Promise.all([
         store.lines(),
-        load(store.path('holders', { event, by }, true), options),
-        load(store.path('flame', { event }, true), options),
+        local ? select.holders(store, event, by) : load(store.path('holders', { event, by }, true), options),
+        local ? select.flame(store, event) : load(store.path('flame', { event }, true), options),
       ])
       if (abort.signal.aborted) return
       this.lines = lines
@@ -225,7 +227,6 @@ export class HoldersView {
 
   // filterOf returns the part of the state that shows the blocks of a group alone, if there is one.
   filterOf(label) {
-    if (exported()) return null
     switch (this.by) {
       case 'line': {
         const line = this.lines.indexOf(label)

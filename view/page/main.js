@@ -25,6 +25,7 @@ import 'ashlar/lines.js'
 import 'ashlar/moments.js'
 import 'ashlar/painter.js'
 import 'ashlar/plot.js'
+import 'ashlar/select.js'
 
 const $ = (id) => document.getElementById(id)
 
@@ -242,16 +243,14 @@ class App {
       )
     }
     bar.append(el('button', { onclick: () => this.reset() }, 'Show everything'))
-    if (!exported()) {
-      const input = el('input', {
-        type: 'search',
-        value: s.q ?? '',
-        placeholder: 'only code with …',
-        'aria-label': 'Show only blocks with this text in their stack',
-        onchange: () => store.set({ q: input.value || undefined }, true),
-      })
-      bar.append(input)
-    }
+    const input = el('input', {
+      type: 'search',
+      value: s.q ?? '',
+      placeholder: 'only code with …',
+      'aria-label': 'Show only blocks with this text in their stack',
+      onchange: () => store.set({ q: input.value || undefined }, true),
+    })
+    bar.append(input)
     this.chips(bar)
   }
 

@@ -3,6 +3,7 @@
 import { exported, load } from 'ashlar/data.js'
 import { el, message } from 'ashlar/dom.js'
 import { bytes, count, plural } from 'ashlar/format.js'
+import { search } from 'ashlar/select.js'
 
 // A Search is a field whose answers open in a dialog. zoom(block) goes to a block, open(view, patch) to the blocks of
 // a line.
@@ -13,7 +14,6 @@ export class Search {
     this.zoom = zoom
     this.open = open
     this.input = form.querySelector('input')
-    if (exported()) form.hidden = true
     form.addEventListener('submit', (e) => {
       e.preventDefault()
       this.run(this.input.value.trim())
@@ -32,7 +32,10 @@ export class Search {
     )
     if (!this.dialog.open) this.dialog.showModal()
     try {
-      const a = await load(this.store.path('search', { q, limit: 200 }), { signal: abort.signal })
+      const a = exported()
+        ? await search(this.store, q, 200)
+        : await load(this.store.path('search', { q, limit: 200 }), { signal: abort.signal })
+      if (abort.signal.aborted) return
       list.replaceChildren(...this.answers(a, q))
       list.querySelector('button')?.focus()
     } catch (e) {
@@ -43,9 +46,11 @@ export class Search {
   answers(a, q) {
     const code = []
     const blocks = []
+    const notes = a.among ? [message(`An exported page has the ${count(a.among)} largest blocks.`)] : []
     if (a.total === 0 && a.lines.length === 0) {
       return [
         message('Nothing was found. Search for code ("forward"), sizes ("512MiB", ">1GiB") or addresses ("0x7f..").'),
+        ...notes,
       ]
     }
     if (a.lines.length) {
@@ -80,7 +85,7 @@ export class Search {
       )
     }
     // Sizes and addresses ask for blocks.
-    return /^[\d<>]/.test(q) ? [...blocks, ...code] : [...code, ...blocks]
+    return [...(/^[\d<>]/.test(q) ? [...blocks, ...code] : [...code, ...blocks]), ...notes]
   }
 
   item(label, note, action) {

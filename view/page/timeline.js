@@ -9,6 +9,7 @@ import { colourer } from 'ashlar/groups.js'
 import { Painter } from 'ashlar/painter.js'
 import { themeColour } from 'ashlar/palette.js'
 import { Hover } from 'ashlar/hover.js'
+import { filterKey, filterPicture } from 'ashlar/select.js'
 
 // The pictures: the last part of their path, how they are called, and how high they are.
 export const kinds = {
@@ -148,13 +149,15 @@ export class Timeline {
     this.waiting = 0
     if (this.closed || !this.plot.box) return
     const path = this.path()
-    const key = path + '#' + this.store.recording.generation
+    const local = exported() && this.store.filtered
+    const key = path + '#' + this.store.recording.generation + (local ? filterKey(this.store.state) : '')
     if (key === this.asked) return
     this.asked = key
     this.abort?.abort()
     const abort = (this.abort = new AbortController())
     try {
-      const [lines, data] = await Promise.all([this.store.lines(), load(path, { signal: abort.signal })])
+      const [lines, answer] = await Promise.all([this.store.lines(), load(path, { signal: abort.signal })])
+      const data = local ? await filterPicture(this.store, answer, lines, this.view === 'memory') : answer
       if (abort.signal.aborted || this.closed) return
       this.failure(null)
       this.accept(data, lines)
@@ -255,6 +258,14 @@ export class Timeline {
     this.viewport.show(rect)
     await this.loading
     this.narrow(id)
+    if (y === undefined) this.raise(id)
+  }
+
+  // raise shows the height of a block whose place the page was not told.
+  raise(id) {
+    const d = this.bands.data
+    const i = this.bands.of(id)[0]
+    if (i !== undefined) this.viewport.show({ y0: d.y[i] - d.h[i] * 2, y1: d.y[i] + d.h[i] * 3 })
   }
 
   // narrow shows less time if the band of a block leaves the window soon, because blocks below it come and go.
