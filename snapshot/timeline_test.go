@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -179,4 +180,21 @@ func TestTimelineRefusesStacksThatAreTooLarge(t *testing.T) {
 	}
 	s.Traces[0].Events = s.Traces[0].Events[:2]
 	testkit.Must(t, s.WriteTimeline(&n, snapshot.TimelineOptions{}))
+}
+
+// A recording whose final state lacks memory that it allocated starts with no memory, and not with less.
+func TestTimelineStartsWithNoLessThanNothing(t *testing.T) {
+	s := &snapshot.Snapshot{Traces: []*trace.Trace{recorded()}}
+	s.Traces[0].Events = []trace.Event{
+		{Ptr: 1 << 20, Size: 2 << 20, Action: mem.ActionSegmentAlloc}, {Ptr: 1 << 20, Size: 512, Action: mem.ActionAlloc}, {Ptr: 1, Size: 10, Action: mem.ActionAlloc},
+	}
+	least := math.Inf(1)
+	for _, e := range timelineOf(t, s) {
+		if e.Ph == "C" {
+			least = min(least, e.Args["reserved"].(float64), e.Args["requested"].(float64))
+		}
+	}
+	if least < 0 || math.IsInf(least, 1) {
+		t.Errorf("a counter goes down to %v", least)
+	}
 }
