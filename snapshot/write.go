@@ -36,7 +36,6 @@ type sink interface {
 //
 // The indices in the events must be valid. All traces must share Stacks.
 func (s *Snapshot) WritePickle(w io.Writer) error {
-	s = s.Expanded()
 	p := newPickleSink(w, s)
 	s.write(p)
 	return p.w.Close()
@@ -53,7 +52,6 @@ func (s *Snapshot) WritePickle(w io.Writer) error {
 // values of unknown keys share containers too often, or if repeated frames and repeated strings of more than 1 KiB take
 // more than 64 MiB plus 32 KiB for each entry, segment and block before them. The file is then incomplete.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
-	s = s.Expanded()
 	j := newJSONSink(w, s)
 	s.write(j)
 	j.out.text("\n")
@@ -70,9 +68,8 @@ func (s *Snapshot) write(w sink) {
 		if t == nil {
 			t = &trace.Trace{}
 		}
-		e := entryWriter{w: w, t: t, stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts}
-		e.extra = s.traceExtra(device)
-		w.list(len(t.Events)+len(e.extra.Unknown), func(int) { e.write() })
+		e := s.entries(w, device, t)
+		w.list(e.len(), func(int) { e.write() })
 	})
 	w.key("segments")
 	w.list(len(s.Segments), func(i int) { s.Segments[i].write(w) })
@@ -179,19 +176,32 @@ func (a *Annotation) write(w sink) {
 type entryWriter struct {
 	w        sink
 	t        *trace.Trace
+	events   *trace.Reader
 	stacks   bool                   // entries have frames
 	next     int                    // event
 	contexts []trace.CompileContext // that begin later
 	context  string
 	extra    TraceExtra // not written yet
 	keys     *Extra
+	device   bool // entries have their device
 }
+
+// entries returns the writer of the entries of a device.
+func (s *Snapshot) entries(w sink, device int, t *trace.Trace) *entryWriter {
+	return &entryWriter{
+		w: w, t: t, events: t.Reader(), stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts,
+		extra: s.traceExtra(device),
+	}
+}
+
+// len returns the number of entries.
+func (x *entryWriter) len() int { return x.t.Len() + len(x.extra.Unknown) }
 
 // write writes the next entry.
 func (x *entryWriter) write() {
-	if u := x.extra.Unknown; len(u) > 0 && (u[0].Before <= x.next || x.next == len(x.t.Events)) {
+	if u := x.extra.Unknown; len(u) > 0 && (u[0].Before <= x.next || x.next == x.t.Len()) {
 		x.extra.Unknown = u[1:]
-		x.w.beginDict()
+		x.begin()
 		x.w.extra(u[0].Entry)
 		x.w.endDict()
 		return
@@ -200,15 +210,24 @@ func (x *entryWriter) write() {
 	x.next++
 }
 
+// begin begins the dict of an entry.
+func (x *entryWriter) begin() {
+	x.w.beginDict()
+	if x.device {
+		x.w.key("device")
+		x.w.integer(int64(x.t.Device))
+	}
+}
+
 func (x *entryWriter) event(i int) {
-	w, e := x.w, &x.t.Events[i]
+	w, e := x.w, x.events.At(i)
 	for len(x.contexts) > 0 && x.contexts[0].First <= i {
 		x.context, x.contexts = x.contexts[0].Text, x.contexts[1:]
 	}
 	for len(x.extra.Keys) > 0 && x.extra.Keys[0].First <= i {
 		x.keys, x.extra.Keys = x.extra.Keys[0].Extra, x.extra.Keys[1:]
 	}
-	w.beginDict()
+	x.begin()
 	w.key("action")
 	w.text(e.Action.String())
 	if e.Action == mem.ActionOOM {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
@@ -194,4 +195,4 @@ func (c *Command) appendTo(b []byte) []byte {
 	return b
 }
 
-func streamName(n uint32) string { return fmt.Sprintf("s%d", n) }
+func streamName(n uint32) string { return "s" + strconv.FormatUint(uint64(n), 10) }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -233,4 +234,32 @@ func FuzzParseScript(f *testing.F) {
 			t.Fatalf("%q became %q: %v", text, named, err)
 		}
 	})
+}
+
+// WriteScript writes the text of Script.
+func TestWriteScript(t *testing.T) {
+	p := &trace.Program{Pools: []mem.PoolID{{}, {0, 7}}, Streams: 3}
+	for i := range 10_000 {
+		n := uint32(i)
+		p.Ops = append(p.Ops, trace.Op{Kind: trace.OpAlloc, Block: n, Size: int64(i) * 512, Stream: n % 3, Pool: uint16(i % 2)}, trace.Op{Kind: trace.OpTry, Size: 77},
+			trace.Op{Kind: trace.OpEmptyCache})
+		if i%2 == 0 {
+			p.Ops = append(p.Ops, trace.Op{Kind: trace.OpFree, Block: n})
+		} else {
+			p.Ops = append(p.Ops, trace.Op{Kind: trace.OpFreeDeferred, Block: n}, trace.Op{Kind: trace.OpComplete, Block: n})
+		}
+	}
+	p.Blocks = 10_000
+	s, err := p.Script()
+	testkit.Must(t, err)
+	var b strings.Builder
+	last := 0
+	testkit.Must(t, p.WriteScript(&b, func(ops int) { last = ops }))
+	if b.String() != s.String() || last != len(p.Ops) {
+		t.Errorf("another text, or %d of %d ops were told", last, len(p.Ops))
+	}
+	p.Ops[0].Stream = trace.MaxScriptStream + 1
+	if err := p.WriteScript(&b, nil); err == nil {
+		t.Error("a stream that has no name")
+	}
 }

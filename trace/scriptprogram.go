@@ -2,7 +2,9 @@ package trace
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -12,34 +14,66 @@ import (
 func (p *Program) Script() (*Script, error) {
 	s := &Script{Commands: make([]Command, len(p.Ops))}
 	for i := range p.Ops {
-		op, c := &p.Ops[i], &s.Commands[i]
-		switch op.Kind {
-		case OpAlloc, OpTry:
-			if op.Stream > MaxScriptStream {
-				return nil, &ProgramError{Op: i, What: fmt.Sprintf("stream %d: scripts have s0 to s%d", op.Stream,
-					MaxScriptStream)}
-			}
-			*c = Command{Verb: VerbTry, Size: op.Size, Stream: op.Stream}
-			if int(op.Pool) < len(p.Pools) {
-				c.Pool = p.Pools[op.Pool]
-			}
-			if op.Kind == OpTry {
-				continue
-			}
-			c.Verb = VerbAlloc
-		case OpFree:
-			c.Verb = VerbFree
-		case OpFreeDeferred:
-			c.Verb, c.Pending = VerbFree, true
-		case OpComplete:
-			c.Verb = VerbComplete
-		case OpEmptyCache:
-			c.Verb = VerbEmptyCache
-			continue
+		if err := p.command(i, &s.Commands[i]); err != nil {
+			return nil, err
 		}
-		c.Name = fmt.Sprintf("b%d", op.Block)
 	}
 	return s, nil
+}
+
+// WriteScript writes the text of Script, without holding it. Progress, if not nil, is called with the number of ops that
+// are written, from time to time. The error is that of Script or of w.
+func (p *Program) WriteScript(w io.Writer, progress func(ops int)) error {
+	const size = 64 << 10
+	b := make([]byte, 0, size+1<<10)
+	for i := range p.Ops {
+		var c Command
+		if err := p.command(i, &c); err != nil {
+			return err
+		}
+		if b = append(c.appendTo(b), '\n'); len(b) < size && i < len(p.Ops)-1 {
+			continue
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		if b = b[:0]; progress != nil {
+			progress(i + 1)
+		}
+	}
+	return nil
+}
+
+// command sets c to the command of an op.
+func (p *Program) command(i int, c *Command) error {
+	op := &p.Ops[i]
+	*c = Command{}
+	switch op.Kind {
+	case OpAlloc, OpTry:
+		if op.Stream > MaxScriptStream {
+			return &ProgramError{Op: i, What: fmt.Sprintf("stream %d: scripts have s0 to s%d", op.Stream,
+				MaxScriptStream)}
+		}
+		*c = Command{Verb: VerbTry, Size: op.Size, Stream: op.Stream}
+		if int(op.Pool) < len(p.Pools) {
+			c.Pool = p.Pools[op.Pool]
+		}
+		if op.Kind == OpTry {
+			return nil
+		}
+		c.Verb = VerbAlloc
+	case OpFree:
+		c.Verb = VerbFree
+	case OpFreeDeferred:
+		c.Verb, c.Pending = VerbFree, true
+	case OpComplete:
+		c.Verb = VerbComplete
+	case OpEmptyCache:
+		c.Verb = VerbEmptyCache
+		return nil
+	}
+	c.Name = "b" + strconv.FormatUint(uint64(op.Block), 10)
+	return nil
 }
 
 // Program returns the requests of s, with blocks numbered in the order of their allocation. Device, allocator and

@@ -5,19 +5,23 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/holders/export"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
 	"golang.org/x/term"
 )
 
 type exportCmd struct {
-	To string `required:"" enum:"pickle,json,pprof,perfetto,flamegraph,parquet" placeholder:"FORMAT" help:"pickle, json, pprof, perfetto, flamegraph or parquet."`
+	To string `required:"" enum:"pickle,json,jsonl,script,pprof,perfetto,flamegraph,parquet" placeholder:"FORMAT" help:"pickle, json, jsonl, script, pprof, perfetto, flamegraph or parquet."`
 	momentArgs
 	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
+	Ordinal  int    `default:"-1" placeholder:"DEVICE" help:"Of a trace with several devices, write the script of this one."`
 	Snapshot string `arg:"" name:"trace" help:"A memory snapshot of PyTorch; - is standard input."`
 }
 
@@ -30,6 +34,8 @@ func (*exportCmd) Help() string {
                moment: the segments and blocks of then, and the events before it
     json       the same dicts and lists as JSON, with stacks written out, so this may be large. An error if shared parts
                of the file, written out, take more than 64 MiB and 32 KiB for each entry, segment and block
+    jsonl      only the events, one JSON object a line, with the device: for jq, DuckDB and Polars
+    script     the requests of one device as text, one a line, which ashlar replay, pack and plan read: see ashlar replay --help
     pprof      for go tool pprof: bytes and blocks by stack, with the labels device, stream, pool, category and tag. In use
                at the moment of --at, the peak if it is missing; allocated in all; and freed soon after the moment, that is
                before the memory has fallen by a tenth. Stacks begin at your own innermost line; --frames all keeps all
@@ -45,6 +51,8 @@ Examples:
     ashlar export --to pickle -o plain.pickle run.pickle.zst
     ashlar export --to pickle --at peak -o peak.pickle run.pickle
     ashlar export --to json run.pickle | jq '.segments | length'
+    ashlar export --to jsonl run.pickle | jq -c 'select(.action == "oom")'
+    ashlar export --to script -o run.script run.pickle
     ashlar export --to pprof -o run.pb.gz run.pickle && go tool pprof -http : run.pb.gz
     ashlar export --to pprof --at oom -o run.pb.gz run.pickle && go tool pprof -top run.pb.gz
     ashlar export --to flamegraph --at oom -o oom.svg run.pickle
@@ -69,7 +77,7 @@ var momentExporters = map[string]func(io.Writer, ...*holders.View) error{
 }
 
 // writer returns the function that writes a snapshot in the format.
-func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) {
+func (c *exportCmd) writer(s *snapshot.Snapshot, p *progress) (func(io.Writer) error, error) {
 	var views []*holders.View
 	write := momentExporters[c.To]
 	if write != nil || c.At != "" {
@@ -84,6 +92,25 @@ func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) 
 	case exporters[c.To] != nil:
 		cut := export.Snapshot(s, views...)
 		return func(w io.Writer) error { return exporters[c.To](cut, w) }, nil
+	case c.To == "jsonl":
+		cut := export.Snapshot(s, views...)
+		all := int64(0)
+		for _, t := range cut.Traces {
+			if t != nil {
+				all += int64(t.Len())
+			}
+		}
+		return func(w io.Writer) error {
+			return cut.WriteJSONLines(w, func(events int) { p.update(min(1, ratio(int64(events), all))) })
+		}, nil
+	case c.To == "script":
+		program, err := c.program(export.Snapshot(s, views...))
+		if err != nil {
+			return nil, err
+		}
+		return func(w io.Writer) error {
+			return program.WriteScript(w, func(ops int) { p.update(ratio(int64(ops), int64(len(program.Ops)))) })
+		}, nil
 	}
 	frames := holders.NewFrames(s.Stacks)
 	frames.Fold(foldings[c.Frames])
@@ -94,6 +121,28 @@ func (c *exportCmd) writer(s *snapshot.Snapshot) (func(io.Writer) error, error) 
 		})
 	}
 	return func(w io.Writer) error { return s.WriteTimeline(w, o) }, nil
+}
+
+// program returns the requests of the device with a history.
+func (c *exportCmd) program(s *snapshot.Snapshot) (*trace.Program, error) {
+	var devices []int
+	for device, t := range s.Traces {
+		if t != nil && t.Len() > 0 {
+			devices = append(devices, device)
+		}
+	}
+	device := c.Ordinal
+	switch {
+	case len(devices) == 0:
+		return nil, verify.ErrNoHistory
+	case device < 0 && len(devices) > 1:
+		return nil, usageError{fmt.Errorf("the trace has %d devices: choose one with --ordinal", len(devices))}
+	case device < 0:
+		device = devices[0]
+	case !slices.Contains(devices, device):
+		return nil, usageError{fmt.Errorf("--ordinal %d: the trace has no such device: want one of %v", device, devices)}
+	}
+	return s.Program(device, trace.ProgramOptions{Attempts: true})
 }
 
 // Run implements the command.
@@ -107,13 +156,13 @@ func (c *exportCmd) Run(s *streams) error {
 		return err
 	}
 	traces := traceArgs{Traces: []string{c.Snapshot}}
-	return traces.each(s, func(in *input, p *progress) error {
+	return traces.eachRead(s, readCompact, func(in *input, p *progress) error {
 		if in.script != nil {
 			return errors.New("a script has no addresses to export; use replay")
 		}
 		p.at("writing " + c.To)
 		var lost []string
-		whole := c.To == "pickle" || c.To == "json" // those have what is not understood, too
+		whole := c.To == "pickle" || c.To == "json" || c.To == "jsonl" // those have what is not understood, too
 		for _, skip := range in.snapshot.Skipped {
 			if whole && !skip.Dropped {
 				continue
@@ -123,7 +172,7 @@ func (c *exportCmd) Run(s *streams) error {
 		if len(lost) > 0 {
 			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
 		}
-		write, err := c.writer(in.snapshot)
+		write, err := c.writer(in.snapshot, p)
 		if err != nil {
 			return err
 		}

@@ -134,3 +134,47 @@ func TestExportAtAMoment(t *testing.T) {
 	has(t, ok(t, "info", "--at", "end", path), "with 7.86GiB requested in 429 blocks", "train.py:80 forward")
 	has(t, ok(t, "info", path), "429 blocks live, of 7.86GiB")
 }
+
+// The script of a trace has the same requests as the trace.
+func TestExportedScriptsAreThePrograms(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "unet.script")
+	ok(t, "export", "--to", "script", "-o", path, sample("unet.stacks"))
+	type bound struct{ Buffers, Bound int64 }
+	var of [2]bound
+	for i, trace := range []string{sample("unet.stacks"), path} {
+		if err := json.Unmarshal([]byte(ok(t, "pack", "--time=0s", "--json", trace)), &of[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if of[0] != of[1] || of[0].Bound == 0 {
+		t.Errorf("the trace has %+v, the script %+v", of[0], of[1])
+	}
+	for _, args := range [][]string{{"--ordinal", "7"}, {"--ordinal", "1"}} {
+		got := ashlar(t, nil, append(append([]string{"export", "--to", "script"}, args...), sample("unet.stacks"))...)
+		if got.code != exitUsage || !strings.Contains(got.err, "no such device") {
+			t.Errorf("%q: exit code %d, %s", args, got.code, got.err)
+		}
+	}
+}
+
+// Every line is an event.
+func TestExportedLinesAreEvents(t *testing.T) {
+	var sum struct{ Entries int }
+	if err := json.Unmarshal([]byte(ok(t, "info", "--json", sample("unet.stacks"))), &sum); err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for line := range strings.Lines(ok(t, "export", "--to", "jsonl", sample("unet.stacks"))) {
+		var event struct {
+			Device *int
+			Action string
+		}
+		if err := json.Unmarshal([]byte(line), &event); err != nil || event.Device == nil || event.Action == "" {
+			t.Fatalf("%q: %v", line, err)
+		}
+		lines++
+	}
+	if lines != sum.Entries || lines == 0 {
+		t.Errorf("%d lines of %d entries", lines, sum.Entries)
+	}
+}

@@ -88,7 +88,7 @@ func Exact(n int64) string {
 		bytes int64
 	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
 		if n != 0 && n%u.bytes == 0 {
-			return fmt.Sprintf("%d%s", n/u.bytes, u.name)
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
 		}
 	}
 	return strconv.FormatInt(n, 10)
