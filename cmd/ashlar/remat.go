@@ -17,7 +17,7 @@ type rematCmd struct {
 	Budget []float64 `default:"0.9,0.5,0.3" placeholder:"SHARE" help:"Budgets, as shares of the peak with unlimited memory (${default})."`
 	Policy []string  `placeholder:"NAME" help:"Policies; \"all\" is every one."`
 	Plan   bool      `help:"Also follow a plan that is made with knowledge of the whole program, as for programs that repeat."`
-	Bound  bool      `help:"Also print the least possible time, by exhaustive search; for programs with few results."`
+	Bound  bool      `help:"Also print the least possible time, or a lower bound of it."`
 	Link   float64   `placeholder:"GB/s" help:"Copy results to the host and back over a link with this many GB (10^9 bytes) a second each way."`
 	Host   size      `name:"host-limit" help:"At most this many bytes of copies on the host (default: no limit)."`
 	Limit  float64   `default:"3" placeholder:"RATIO" help:"Give up when the time is this many times that with unlimited memory (${default})."`
@@ -37,8 +37,8 @@ The budget is a share of the peak with unlimited memory. The bottleneck is the l
 with all constants: no smaller budget can be enough. The time is that of the device, over that with unlimited memory.
 
 With --plan each program also runs with knowledge of its future: weights of the policy, and of single results, are searched by
-simulations for about a second. A run beside the others shows it as the policy "plan". With --bound a line "least" has the least
-possible time, for programs of at most 16 results.
+simulations for some seconds. A run beside the others shows it as the policy "plan". With --bound a line "least" has the least
+possible time without copies, for programs of at most 16 results. For others a line "at least" has a lower bound of it.
 
 With --link results are also copied to the host and back, beside the computation, where that takes less time than to compute them
 again. An operation waits for copies of its inputs.
@@ -227,17 +227,24 @@ func (c *rematCmd) run(log *simulate.Log, budget float64, policy string) (rematL
 	return line, nil
 }
 
-// bound returns the least possible time as a line.
-func (c *rematCmd) bound(log *simulate.Log, budget float64) (rematLine, error) {
+// bound returns the least possible time, or a lower bound of it, as a line.
+func (c *rematCmd) bound(log *simulate.Log, budget float64) (line rematLine, err error) {
 	begun := now()
 	bytes := int64(budget * float64(log.Peak))
-	least, ok, err := log.Least(bytes)
-	return rematLine{
-		Budget: budget, BudgetBytes: bytes, Policy: "least", Operations: log.Operations,
+	line = rematLine{
+		Budget: budget, BudgetBytes: bytes, Policy: "at least", Operations: log.Operations, Completed: true,
 		BaselineNs: int64(log.Baseline), BaselinePeak: log.Peak, BottleneckBytes: log.Bottleneck,
-		ComputeNs: int64(least), Ratio: float64(least) / float64(max(log.Baseline, 1)), Completed: ok,
-		Seconds: now().Sub(begun).Seconds(),
-	}, err
+	}
+	var least time.Duration
+	if log.Small() {
+		line.Policy = "least"
+		least, line.Completed, err = log.Least(bytes)
+	} else {
+		least = log.AtLeast(bytes)
+	}
+	line.ComputeNs, line.Ratio = int64(least), float64(least)/float64(max(log.Baseline, 1))
+	line.Seconds = now().Sub(begun).Seconds()
+	return line, err
 }
 
 // logName is the name of a log in tables.

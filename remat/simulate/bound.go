@@ -16,12 +16,21 @@ const MaxBound = 16
 // false if the program cannot run within the budget, and an error if it has more than MaxBound storages.
 func (l *Log) Least(budget int64) (time.Duration, bool, error) {
 	s := newExhaustive(l.program, budget)
-	if n := len(s.sizes); n > MaxBound {
-		return 0, false, fmt.Errorf("remat: an exhaustive search of %d storages: want at most %d", n, MaxBound)
+	if len(s.sizes) > MaxBound {
+		return 0, false, fmt.Errorf("remat: an exhaustive search of more than %d storages; AtLeast bounds it", MaxBound)
 	}
 	ns, ok := s.run()
 	return time.Duration(ns), ok, nil
 }
+
+// AtLeast returns a time that a program takes at least within a budget, without copies to the host: a lower bound of
+// Least for programs of any length. It is that of a relaxation in which there is room at all moments but one.
+func (l *Log) AtLeast(budget int64) time.Duration {
+	return l.Baseline + time.Duration(schedule.LowerBound(l.program, budget))
+}
+
+// Small reports whether the program has few enough storages for Least.
+func (l *Log) Small() bool { return len(newExhaustive(l.program, 0).sizes) <= MaxBound }
 
 // An exhaustive is a search for the shortest path over states. Sets of storages are bits.
 type exhaustive struct {

@@ -43,7 +43,7 @@ type Config struct {
 	// Plan follows a plan that was made with knowledge of the whole program, as for programs that repeat. The policy is
 	// the default.
 	Plan bool
-	// Effort is how many operations are simulated in search of a plan; 0 is enough for about a second.
+	// Effort is how many operations are simulated in search of a plan; 0 is enough for some seconds.
 	Effort  int
 	MaxTime time.Duration // the run ends without completion when it has taken longer; 0 is no limit
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/remat/internal/schedule"
 )
@@ -90,6 +91,28 @@ func TestPlan(t *testing.T) {
 	}
 	if _, err := sample(t, "unet").Run(Config{Plan: true, Policy: "lru"}); err == nil {
 		t.Error("a plan for another policy was accepted")
+	}
+}
+
+// A plan with copies is never slower than the plan without them, and than the policy with copies.
+func TestPlansWithCopiesAreTheBest(t *testing.T) {
+	for _, name := range []string{"unet", "graph"} {
+		l := sample(t, name)
+		for _, link := range []float64{1e9, 25e9, 100e9} {
+			run := func(c Config) time.Duration {
+				c.Budget, c.Effort = l.Peak/2, 20_000
+				r, err := l.Run(c)
+				if err != nil || !r.Completed {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				return r.Time
+			}
+			both, plan, copies := run(Config{Plan: true, Link: link}), run(Config{Plan: true}), run(Config{Link: link})
+			if both > min(plan, copies) {
+				t.Errorf("%s, %v bytes a second: the plan with copies takes %v, without %v, and the policy with copies %v",
+					name, link, both, plan, copies)
+			}
+		}
 	}
 }
 

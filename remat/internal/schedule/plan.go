@@ -8,12 +8,23 @@ import (
 // A Plan is what is known of a program that repeats: its operations in their order, and when each storage is read next.
 // Storages are numbered in the order in which the program names them.
 type Plan struct {
-	ops   []plannedOp
-	uses  [][]int32 // of each storage: the positions of the operations that read it
-	clock []int64   // ns of computation before each operation, and in the end
+	ops    []plannedOp
+	clock  []int64   // ns of computation before each operation, and in the end
+	uses   [][]int32 // of each storage: the positions of the operations that read it
+	makers []int32   // of each storage: the operation that makes it; None for constants
+	sizes  []int64   // of each storage
 
 	weights weights
+	stays   []stay
 	bias    []float64 // of each storage: a factor of the cost to evict it; nil is 1 for all
+	copies  bool      // results may be copied to the host
+	online  bool      // the policy without a plan is better
+}
+
+// A stay is the set of storages that should be resident at one operation, and not be evicted before.
+type stay struct {
+	until int32
+	keep  []bool // by storage
 }
 
 // A plannedOp is an operation of a plan.
@@ -22,15 +33,18 @@ type plannedOp struct {
 	inputs  []int32 // storages
 	outputs []int32 // storages of all outputs
 	sizes   []int64 // of the outputs that own their storage
+	scratch int64
+	fixed   bool
 }
 
 // timetable returns the plan of a program without decisions.
 func timetable(p *Program) *Plan {
-	plan := &Plan{weights: defaultWeights}
+	plan := &Plan{weights: portfolio[0], copies: true}
 	storages, refs := make([]int32, p.Values), make([]int32, p.Values)
-	fresh := func(v Value) {
+	fresh := func(v Value, size int64, maker int) {
 		storages[v], refs[v] = int32(len(plan.uses)), 1
 		plan.uses = append(plan.uses, nil)
+		plan.sizes, plan.makers = append(plan.sizes, size), append(plan.makers, int32(maker))
 	}
 	use := func(v Value) {
 		plan.uses[storages[v]] = append(plan.uses[storages[v]], int32(len(plan.ops)))
@@ -39,13 +53,13 @@ func timetable(p *Program) *Plan {
 	for i := range p.Events {
 		switch ev := &p.Events[i]; ev.Kind {
 		case Constant:
-			fresh(ev.Value)
+			fresh(ev.Value, ev.Size, None)
 		case Retain:
 			refs[ev.Value]++
 		case Release:
 			refs[ev.Value]--
 		case Calling:
-			op := plannedOp{name: ev.Call.Name}
+			op := plannedOp{name: ev.Call.Name, scratch: ev.Call.Scratch, fixed: ev.Call.Fixed}
 			for _, v := range ev.Call.Inputs {
 				use(v)
 				op.inputs = append(op.inputs, storages[v])
@@ -55,7 +69,7 @@ func timetable(p *Program) *Plan {
 				if out.Alias >= 0 {
 					storages[v], refs[v] = storages[ev.Call.Inputs[out.Alias]], 1
 				} else {
-					fresh(v)
+					fresh(v, out.Size, len(plan.ops))
 					op.sizes = append(op.sizes, out.Size)
 				}
 				op.outputs = append(op.outputs, storages[v])
@@ -77,6 +91,7 @@ func timetable(p *Program) *Plan {
 type following struct {
 	plan   *Plan
 	at     int32     // the running operation
+	stay   int       // the next stay
 	cursor []int32   // of each storage by number: its next use
 	number []int32   // of storages by id, or None
 	bound  []Storage // ids by number, or None
@@ -90,8 +105,16 @@ func (e *Engine) Follow(p *Plan) {
 	}
 }
 
-// Following reports whether the operations were those of the plan so far.
-func (e *Engine) Following() bool { return e.follow.plan != nil }
+// Following reports whether the engine chooses by a plan now.
+func (e *Engine) Following() bool { return e.follow.plan != nil && !e.follow.plan.online }
+
+// plan returns the plan by which the engine chooses now, or nil.
+func (e *Engine) plan() *Plan {
+	if !e.Following() {
+		return nil
+	}
+	return e.follow.plan
+}
 
 // next notes that an operation begins.
 func (f *following) next(e *Engine, name string, inputs []Value) {
@@ -101,6 +124,9 @@ func (f *following) next(e *Engine, name string, inputs []Value) {
 	if f.at++; int(f.at) >= len(f.plan.ops) {
 		f.plan = nil
 		return
+	}
+	for f.stay < len(f.plan.stays) && f.plan.stays[f.stay].until < f.at {
+		f.stay++
 	}
 	op := &f.plan.ops[f.at]
 	if op.name != name || len(op.inputs) != len(inputs) {
@@ -148,12 +174,20 @@ func (f *following) forget(s Storage) {
 	}
 }
 
+// numberOf returns the number of a storage in the plan, or None.
+func (f *following) numberOf(s Storage) int32 {
+	if int(s) >= len(f.number) {
+		return None
+	}
+	return f.number[s]
+}
+
 // until returns the time until a storage is read next, or -1 if it is not read again, or is not part of the plan.
 func (f *following) until(s Storage) int64 {
-	if int(s) >= len(f.number) || f.number[s] == None {
+	n := f.numberOf(s)
+	if n == None {
 		return -1
 	}
-	n := f.number[s]
 	uses := f.plan.uses[n]
 	for int(f.cursor[n]) < len(uses) && uses[f.cursor[n]] <= f.at {
 		f.cursor[n]++
@@ -166,11 +200,21 @@ func (f *following) until(s Storage) int64 {
 
 // bias returns the factor of the cost to evict a storage.
 func (f *following) bias(s Storage) float64 {
-	if f.plan.bias == nil || int(s) >= len(f.number) || f.number[s] == None {
-		return 1
+	n, bias := f.numberOf(s), 1.0
+	if n == None {
+		return bias
 	}
-	return f.plan.bias[f.number[s]]
+	if f.plan.bias != nil {
+		bias = f.plan.bias[n]
+	}
+	if f.stay < len(f.plan.stays) && f.plan.stays[f.stay].keep[n] {
+		bias *= dear
+	}
+	return bias
 }
+
+// dear is the factor of the cost of a storage that should stay. It is finite: there may be nothing else to evict.
+const dear = 1000
 
 // Unfollow ends Follow, and reports whether the operations were those of the plan, all of them.
 func (e *Engine) Unfollow() bool {
@@ -189,7 +233,7 @@ const never = 100
 type planned struct{ *chainPolicy }
 
 func (p *planned) victim(need int64) Storage {
-	plan := p.e.follow.plan
+	plan := p.e.plan()
 	if plan == nil {
 		p.use(defaultWeights)
 		return p.chainPolicy.victim(need)
@@ -205,6 +249,19 @@ func (p *planned) victim(need int64) Storage {
 	return p.cheapest(plan)
 }
 
+// power is math.Pow, and fast for the exponents that plans have.
+func power(x, exponent float64) float64 {
+	switch exponent {
+	case 1:
+		return x
+	case 0.5:
+		return math.Sqrt(x)
+	case 0.25:
+		return math.Sqrt(math.Sqrt(x))
+	}
+	return math.Pow(x, exponent)
+}
+
 // cheapest returns the storage with the least known cost for each byte and time until it is read next.
 func (p *planned) cheapest(plan *Plan) Storage {
 	f := &p.e.follow
@@ -214,6 +271,6 @@ func (p *planned) cheapest(plan *Plan) Storage {
 		if distance < 0 {
 			distance = end
 		}
-		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * math.Pow(distance+1, p.exponent))
+		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * power(distance+1, p.exponent))
 	})
 }

@@ -54,6 +54,11 @@ func (e *Engine) spills() bool { return e.link.BytesPerSecond > 0 }
 // SetLink replaces the speed of the link, once it is measured.
 func (e *Engine) SetLink(bytesPerSecond float64) { e.link.BytesPerSecond = bytesPerSecond }
 
+// copies reports whether storages may be copied to the host now.
+func (e *Engine) copies() bool {
+	return e.spills() && !e.link.paused && (e.follow.plan == nil || e.follow.plan.copies)
+}
+
 // PauseCopies stops copies to the host, or allows them again.
 func (e *Engine) PauseCopies(pause bool) { e.link.paused = pause }
 
@@ -65,7 +70,7 @@ func (l *spilling) transfer(size int64) int64 {
 // offload starts a copy to the host if the link is idle and memory is short, or will be by the plan.
 func (e *Engine) offload() {
 	plenty := e.stats.Evictions == 0 && (e.budget == 0 || 2*e.stats.Used < e.budget)
-	if !e.spills() || e.link.paused || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
+	if !e.copies() || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
 		return
 	}
 	best, rate := Storage(None), 0.0
@@ -169,7 +174,7 @@ func (e *Engine) cleanVictim() Storage {
 // save copies a victim without a copy to the host, if that and the way back take less time than to compute it again.
 func (e *Engine) save(s Storage) {
 	l, st := &e.link, &e.storages[s]
-	if st.host.place != hostAbsent || st.refs == 0 || l.paused {
+	if st.host.place != hostAbsent || st.refs == 0 || !e.copies() {
 		return
 	}
 	time := l.transfer(st.size)
