@@ -71,13 +71,13 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	}
 }
 
-// unmapAliases leaves each page its address in use, or the last one, after the work queued on the others is done. Pages
-// of graphs keep their addresses.
-func (a *Allocator) unmapAliases() error {
+// unmapAliases leaves each page of some spaces its address in use, or the last one, after the work queued on the others
+// is done.
+func (a *Allocator) unmapAliases(of func(*space) bool) error {
 	a.waits.mark()
 	for i := range a.pages {
 		p := &a.pages[i]
-		if p.first == 0 || p.space.fixed() {
+		if p.first == 0 || !of(p.space) {
 			continue
 		}
 		kept := p.user
@@ -179,12 +179,16 @@ func (a *Allocator) emptyCache() error {
 		return err
 	}
 	if a.undropped > 0 {
-		return &driver.Error{
-			Call: "VirtualMemory.Drop", Code: driver.ErrInvalid,
-			Detail: fmt.Sprintf("the device failed to free %d pages", a.undropped),
-		}
+		return a.undroppedError()
 	}
 	return nil
+}
+
+func (a *Allocator) undroppedError() error {
+	return &driver.Error{
+		Call: "VirtualMemory.Drop", Code: driver.ErrInvalid,
+		Detail: fmt.Sprintf("the device failed to free %d pages", a.undropped),
+	}
 }
 
 // dropIdle frees a space's idle pages, after the work queued on them.
@@ -270,8 +274,10 @@ func (a *Allocator) Close() error {
 			"they were allocated", on.N, on.Bytes)
 	}
 	a.closed = true
-	if ps := a.main.paused; ps != nil {
-		a.forgetPause(ps)
+	for sp := range a.eachSpace {
+		if sp.paused != nil {
+			a.forgetPause(sp.paused)
+		}
 	}
 	if err := errors.Join(a.emptyCache(), a.dropPools()); err != nil {
 		return fmt.Errorf("paged: Close: %w", err)
@@ -284,7 +290,10 @@ func (a *Allocator) Close() error {
 		}
 		a.regions = a.regions[:n]
 	}
-	if err := errors.Join(a.freeHostMemory(), a.waits.close()); err != nil {
+	a.mu.Unlock()
+	err := a.freeHostMemory()
+	a.mu.Lock()
+	if err = errors.Join(err, a.waits.close()); err != nil {
 		return fmt.Errorf("paged: Close: %w", err)
 	}
 	return nil

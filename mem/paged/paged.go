@@ -102,9 +102,8 @@ type Allocator struct {
 	spans   spanTable
 	caches  processorCaches
 
-	observing sync.Mutex   // held by Observe, Pause, Resume and Close
-	scoping   sync.Mutex   // held while a scope begins or ends
-	unfreed   []hostMemory // of ended pauses; guarded by observing
+	observing sync.Mutex // held by Observe, Pause, Resume and Close
+	scoping   sync.Mutex // held while a scope begins or ends
 
 	mu             sync.Mutex // guards what follows
 	closed         bool
@@ -134,6 +133,7 @@ type Allocator struct {
 
 	nowAtReset, allocatedAtReset stats.Sums // live, and allocated in all, when accumulated statistics were reset
 	stalls                       int64
+	unfreed                      []hostMemory // of ended pauses
 	observer                     mem.Observer
 	pieces                       []driver.Page // scratch of back
 	taken                        []mref
@@ -230,6 +230,10 @@ func (a *Allocator) allocShared(
 	if err == errFlushFirst {
 		a.flushCaches()
 		r.mayCallDriver = true
+		at, err = a.alloc(&r)
+	}
+	if isShortage(err) && to != nil { // processor caches may hold memory of the default pool
+		a.flushCaches()
 		at, err = a.alloc(&r)
 	}
 	if isShortage(err) && a.reclaimFor(&r) {

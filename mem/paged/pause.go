@@ -35,10 +35,12 @@ type pause struct {
 	host    hostMemory
 	at      map[pref]int64 // the paused pages, and where their contents are in the host memory
 	discard bool
+	moving  bool // Pause is under way
 }
 
-// Pause gives all memory back to the driver. Addresses stay reserved, and live blocks stay live: Resume maps new memory
-// to the same addresses, so captured graphs stay valid, and copies the contents back.
+// Pause gives all memory back to the driver, except that of private pools that graphs use. Addresses stay reserved, and
+// live blocks stay live: Resume maps new memory to the same addresses, so captured graphs stay valid, and copies the
+// contents back.
 //
 // First Pause waits for the work queued on all streams that it knows (PauseOptions.Used), so none of them may capture.
 // Until Resume returns, no other work may use the blocks: on a GPU it would fail with an illegal address, and end the
@@ -48,26 +50,28 @@ type pause struct {
 // If Pause fails, everything is as before, and the allocator is not paused. The error matches mem.ErrNoMemory if there
 // is not enough host memory, and driver.ErrUnsupported if the device cannot copy from page-locked memory, or if other
 // processes have opened pages. If the memory that was given back cannot be had again then, the allocator is paused in
-// spite of the error (see Paused), and Resume may be called at any later time. Pausing a paused allocator is an error.
+// spite of the error (see Paused), and Resume may be called at any later time. Pausing what is paused is an error.
 func (a *Allocator) Pause(o PauseOptions) error {
 	a.observing.Lock()
 	defer a.observing.Unlock()
-	ps := &pause{spaces: []*space{&a.main}, at: map[pref]int64{}, discard: o.Discard}
-	if err := a.pause(ps, o); err != nil {
+	if err := a.pause(a.pausableSpaces(), o); err != nil {
 		return fmt.Errorf("paged: Pause: %w", err)
 	}
 	return nil
 }
 
-// pause pauses the spaces of ps. The caller holds observing.
-func (a *Allocator) pause(ps *pause, o PauseOptions) error {
+// pause pauses spaces. The caller holds observing.
+func (a *Allocator) pause(spaces []*space, o PauseOptions) error {
+	ps := &pause{spaces: spaces, at: map[pref]int64{}, discard: o.Discard, moving: true}
 	if err := a.freeHostMemory(); err != nil {
 		return err
 	}
 	if err := a.refuseRequests(ps); err != nil {
 		return err
 	}
-	a.caches.suspend(forPause, true)
+	if spaces[0] == &a.main { // caches have no blocks of private pools
+		a.caches.suspend(forPause, true)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.verify()
@@ -79,6 +83,7 @@ func (a *Allocator) pause(ps *pause, o PauseOptions) error {
 	if err == nil {
 		err = a.giveBack(ps)
 	}
+	ps.moving = false
 	if err == nil {
 		return nil
 	}
@@ -96,8 +101,15 @@ func (a *Allocator) refuseRequests(ps *pause) error {
 		return closedError("Pause")
 	}
 	for _, sp := range ps.spaces {
-		if sp.paused != nil {
+		switch {
+		case sp.paused != nil:
 			return ErrPaused
+		case sp.owner != nil && sp.owner.gone:
+			return ErrPoolClosed
+		case sp.owner != nil && sp.owner.inGraphs():
+			return &driver.Error{
+				Call: "Pause", Code: driver.ErrUnsupported, Detail: "captured graphs use the pool, also its free memory",
+			}
 		}
 	}
 	for _, sp := range ps.spaces {
@@ -111,10 +123,19 @@ func (a *Allocator) leavePagesInUse(ps *pause, o PauseOptions) error {
 	if err := a.awaitUsers(o.Used); err != nil {
 		return err
 	}
-	if err := a.emptyCache(); err != nil {
-		return err
+	a.retryDrops()
+	for _, sp := range ps.spaces {
+		if sp.owner != nil {
+			sp.owner.launched = false // awaitUsers has waited for launches
+		}
+		if err := a.dropIdle(sp); err != nil {
+			return err
+		}
 	}
-	if err := a.unmapAliases(); err != nil {
+	if a.undropped > 0 {
+		return a.undroppedError()
+	}
+	if err := a.unmapAliases(func(sp *space) bool { return sp.paused == ps }); err != nil {
 		return err
 	}
 	return a.pausable(ps, o)
@@ -167,13 +188,9 @@ func (a *Allocator) awaitUsers(others []driver.Stream) error {
 		if err := a.streams.NotCapturing(s); err != nil {
 			return err
 		}
-		m, err := s.Mark()
-		if err == nil {
-			err = a.waits.waitFor(s, m)
-		}
-		if err != nil && (!errors.Is(err, driver.ErrClosed) || !a.waits.alive()) {
-			return fmt.Errorf("wait for queued work: %w", err)
-		}
+	}
+	if err := a.sync(); err != nil {
+		return fmt.Errorf("wait for queued work: %w", err)
 	}
 	return nil
 }
@@ -190,7 +207,7 @@ func (a *Allocator) endPause(ps *pause) error {
 	return err
 }
 
-// forgetPause leaves the host memory of a pause to freeHostMemory.
+// forgetPause ends a pause, and leaves its host memory to freeHostMemory.
 func (a *Allocator) forgetPause(ps *pause) {
 	for _, sp := range ps.spaces {
 		sp.paused = nil
@@ -201,22 +218,23 @@ func (a *Allocator) forgetPause(ps *pause) {
 // freeHostMemory frees the host memory of pauses that have ended. What the device fails to free is left to the next
 // call. The caller holds observing.
 func (a *Allocator) freeHostMemory() error {
-	if len(a.unfreed) == 0 {
-		return nil
+	a.mu.Lock()
+	unfreed := a.unfreed
+	a.unfreed = nil
+	a.mu.Unlock()
+	var err error
+	if len(unfreed) > 0 && a.waits.copier != nil {
+		err = a.syncCopies() // otherwise copies may be under way
 	}
-	if a.waits.copier != nil {
-		if err := a.syncCopies(); err != nil { // copies may be under way
-			return err
+	for len(unfreed) > 0 && err == nil {
+		if err = unfreed[0].free(); err == nil {
+			unfreed = unfreed[1:]
 		}
 	}
-	for len(a.unfreed) > 0 {
-		last := len(a.unfreed) - 1
-		if err := a.unfreed[last].free(); err != nil {
-			return err
-		}
-		a.unfreed = a.unfreed[:last]
-	}
-	return nil
+	a.mu.Lock()
+	a.unfreed = append(a.unfreed, unfreed...)
+	a.mu.Unlock()
+	return err
 }
 
 // Resume undoes Pause: it gets memory for the live blocks, copies their contents back, waits for the copies, and frees
@@ -239,9 +257,13 @@ func (a *Allocator) resume(sp *space) error {
 	defer a.mu.Unlock()
 	defer a.verify()
 	ps := sp.paused
-	if ps == nil {
+	switch {
+	case ps == nil:
 		return nil
+	case ps.spaces[0] != sp:
+		return fmt.Errorf("the whole allocator was paused: %w", ErrPaused)
 	}
+	a.flushCaches() // recreate takes idle pages of the default pool
 	err := a.takeBack(ps)
 	var short *shortage
 	if errors.As(err, &short) {
@@ -262,6 +284,18 @@ func (a *Allocator) Paused() bool {
 	return a.main.paused != nil
 }
 
+// anyPaused reports whether the allocator or one of its pools is paused.
+func (a *Allocator) anyPaused() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for sp := range a.eachSpace {
+		if sp.paused != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // missingFor returns the granules of the pages of a pause that have no memory.
 func (a *Allocator) missingFor(ps *pause) (n int64) {
 	for i := range ps.at {
@@ -274,8 +308,10 @@ func (a *Allocator) missingFor(ps *pause) (n int64) {
 
 // pausedSizes returns the bytes of paused pages without memory, and of host memory for their contents.
 func (a *Allocator) pausedSizes() (paused, host int64) {
-	if ps := a.main.paused; ps != nil {
-		paused, host = a.missingFor(ps)*a.granule, ps.host.size()
+	for sp := range a.eachSpace {
+		if ps := sp.paused; ps != nil && ps.spaces[0] == sp {
+			paused, host = paused+a.missingFor(ps)*a.granule, host+ps.host.size()
+		}
 	}
 	return paused, host
 }

@@ -22,9 +22,16 @@ type written []mem.Block
 // write allocates blocks of these sizes on streams in turn, and fills them.
 func (r *rig) write(streams []driver.Stream, sizes ...int64) (all written) {
 	r.t.Helper()
+	return r.writeTo(r.a, streams, sizes...)
+}
+
+// writeTo is write of blocks of an allocator or a pool.
+func (r *rig) writeTo(a mem.Allocator, streams []driver.Stream, sizes ...int64) (all written) {
+	r.t.Helper()
 	for i, size := range sizes {
 		s := streams[i%len(streams)]
-		b := r.alloc(s, size)
+		b, err := a.Alloc(s, size)
+		r.must(err)
 		r.fill(s, b, byte(i+1))
 		all = append(all, b)
 	}
@@ -366,37 +373,52 @@ func TestPauseAmongOtherCalls(t *testing.T) {
 func TestEveryCallOfPauseFails(t *testing.T) {
 	for _, rule := range []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}} {
 		for _, during := range []string{"Pause", "Resume"} {
-			for rule.Nth = 1; failPause(t, during, rule); rule.Nth++ {
-				if t.Failed() {
-					return
+			for _, pool := range []bool{false, true} {
+				for rule.Nth = 1; failPause(t, during, rule, pool); rule.Nth++ {
+					if t.Failed() {
+						return
+					}
 				}
-			}
-			t.Logf("%+v: %d calls of %s failed", rule, rule.Nth-1, during)
-			if rule.Nth < 10 {
-				t.Errorf("only %d calls of %s", rule.Nth-1, during)
+				t.Logf("%+v, pool %v: %d calls of %s failed", rule, pool, rule.Nth-1, during)
+				if rule.Nth < 10 {
+					t.Errorf("only %d calls of %s", rule.Nth-1, during)
+				}
 			}
 		}
 	}
 }
 
+// A sleeper is an allocator or a pool.
+type sleeper interface {
+	mem.Allocator
+	Pause(paged.PauseOptions) error
+	Resume() error
+	Paused() bool
+}
+
 // failPause makes a call of Pause or Resume fail, and reports whether there is such a call.
-func failPause(t *testing.T, during string, rule fault.Rule) bool {
+func failPause(t *testing.T, during string, rule fault.Rule, pool bool) bool {
 	r, f := faulty(t, 64, sim.Options{Completion: sim.OnDemand, Seed: 5}, paged.Config{Page: 4 * granule})
 	fail := func(format string, args ...any) {
 		t.Helper()
 		t.Errorf("call %d of %s fails, %+v: %s", rule.Nth, during, rule, fmt.Sprintf(format, args...))
 	}
+	a, others := sleeper(r.a), written(nil)
 	streams := []driver.Stream{r.s, r.stream()}
-	all := r.write(streams, sizesOfAllKinds...)
+	if pool {
+		others = r.write(streams, 2*granule, 100)
+		a = r.a.NewPool(paged.PoolOptions{})
+	}
+	rest := r.held()
+	all := r.writeTo(a, streams, sizesOfAllKinds...)
 	r.free(all[12])
 	all[12] = mem.Block{}
 	r.must(streams[1].Sync(t.Context()))
 	r.a.Observe(nil) // leaves idle pages, and no cached block
-	used := r.a.PageStats().Used
-	call := func() error { return r.a.Pause(paged.PauseOptions{}) }
+	call := func() error { return a.Pause(paged.PauseOptions{}) }
 	if during == "Resume" {
 		r.must(call())
-		call = r.a.Resume
+		call = a.Resume
 	}
 	f.SetRules(rule)
 	err := call()
@@ -404,25 +426,114 @@ func failPause(t *testing.T, during string, rule fault.Rule) bool {
 	f.SetRules()
 	r.check()
 	switch {
-	case during == "Pause" && err != nil && !rule.Onwards && r.a.Paused():
+	case during == "Pause" && err != nil && !rule.Onwards && a.Paused():
 		fail("paused in spite of one failure: %v", err)
-	case during == "Pause" && err != nil && !r.a.Paused() && r.a.PageStats().Used != used:
-		fail("%d bytes were in use, now %+v", used, r.a.PageStats())
-	case during == "Resume" && err != nil && r.a.Paused() && !rule.Onwards && r.held() != 0:
+	case during == "Resume" && err != nil && a.Paused() && !rule.Onwards && r.held() != rest:
 		fail("paused, and the device has allocated %d bytes", r.held())
 	}
-	r.must(r.a.Resume())
+	r.must(a.Resume())
 	r.holdAll(all)
-	r.must(r.a.Pause(paged.PauseOptions{}))
-	r.asPaused()
-	r.must(r.a.Resume())
+	r.holdAll(others)
+	r.must(a.Pause(paged.PauseOptions{}))
+	r.check()
+	if r.held() != rest {
+		fail("paused again, the device has allocated %d bytes", r.held())
+	}
+	r.must(a.Resume())
 	r.holdAll(all)
-	r.free(all...)
+	r.free(append(all, others...)...)
+	if p, ok := a.(*paged.Pool); ok {
+		r.must(p.Close())
+	}
 	r.must(r.a.EmptyCache())
 	if held := r.held(); held != 0 {
 		fail("at the end the device has allocated %d bytes", held)
 	}
 	return failed
+}
+
+// A pool is paused by itself: other memory is used meanwhile, and the freed memory serves it.
+func TestPoolIsPausedByItself(t *testing.T) {
+	r := simple(t, 64, paged.Config{Limit: 40 * granule})
+	streams := []driver.Stream{r.s, r.stream()}
+	p, q := r.a.NewPool(paged.PoolOptions{}), r.a.NewPool(paged.PoolOptions{})
+	others := r.write(streams, 3*granule, 100)
+	kept := r.writeTo(q, streams, 2*granule, 100)
+	all := r.writeTo(p, streams, 9*granule, 700, 5*granule)
+	r.must(p.Pause(paged.PauseOptions{}))
+	r.check()
+	if b, err := p.Alloc(r.s, 1); !errors.Is(err, paged.ErrPaused) || !p.Paused() || q.Paused() || r.a.Paused() {
+		t.Errorf("a request to a paused pool: %+v, error %v", b, err)
+	}
+	r.free(r.granules(30))
+	r.holdAll(others)
+	r.holdAll(kept)
+	if err := p.Pause(paged.PauseOptions{}); !errors.Is(err, paged.ErrPaused) {
+		t.Errorf("Pause of a paused pool: %v", err)
+	}
+	r.must(p.Resume()) // drops the idle pages of the allocator
+	r.must(p.Resume())
+	r.check()
+	r.holdAll(all)
+
+	r.must(p.Pause(paged.PauseOptions{}))
+	r.must(r.a.Pause(paged.PauseOptions{})) // of the rest
+	r.asPaused()
+	if err := q.Resume(); !errors.Is(err, paged.ErrPaused) {
+		t.Errorf("Resume of a pool that was paused with the allocator: %v", err)
+	}
+	r.must(p.Resume())
+	r.must(r.a.Resume())
+	r.holdAll(all)
+	r.holdAll(others)
+	r.holdAll(kept)
+	r.free(append(append(all, others...), kept...)...)
+	r.must(p.Close())
+	r.must(q.Close())
+}
+
+// A pool that graphs use cannot be paused, and stays when the allocator is.
+func TestPoolsOfGraphsAreNotPaused(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	s := r.stream()
+	id := mem.PoolID{7, 0}
+	r.a.BeginAllocateToPool(id, func(driver.Stream) bool { return true })
+	b := r.alloc(s, 3*granule)
+	r.a.EndAllocateToPool(id)
+	r.fill(s, b, 5)
+	if err := r.a.Pool(id).Pause(paged.PauseOptions{}); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Pause of a pool that graphs use: %v", err)
+	}
+	other := r.granules(4)
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	r.check()
+	r.holds(s, b, 5)
+	if held := r.held(); held != 3*granule {
+		t.Errorf("paused, the device has allocated %d bytes", held)
+	}
+	r.must(r.a.Resume())
+	r.free(b, other)
+	r.a.ReleasePool(id)
+}
+
+// A pool can be closed while it is paused: its blocks stay until they are freed.
+func TestCloseOfAPausedPool(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	for _, freed := range []bool{true, false} {
+		p := r.a.NewPool(paged.PoolOptions{})
+		all := r.writeTo(p, []driver.Stream{r.s}, 3*granule, 100)
+		r.must(p.Pause(paged.PauseOptions{}))
+		r.must(p.Close())
+		r.must(r.a.EmptyCache())
+		r.check()
+		if !freed {
+			r.must(p.Resume())
+			r.holdAll(all)
+		}
+		r.free(all...)
+		r.must(r.a.EmptyCache())
+		r.check()
+	}
 }
 
 // The driver's failure to free pages does not lose them.

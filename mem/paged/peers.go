@@ -22,7 +22,7 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 			return fmt.Errorf("paged: AddPeer: captured graphs use pages at several addresses: %w; the setting aliases=off "+
 				"from the start avoids them", driver.ErrUnsupported)
 		}
-		if err := errors.Join(a.emptyCache(), a.unmapAliases()); err != nil {
+		if err := errors.Join(a.emptyCache(), a.unmapAliases(func(s *space) bool { return !s.fixed() })); err != nil {
 			return fmt.Errorf("paged: AddPeer: %w", err)
 		}
 		a.cfg.NoAliases = true
@@ -33,11 +33,12 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
-// ExportPages implements mem.PageExporter. A live block always has pages behind it.
+// ExportPages implements mem.PageExporter. A live block has pages behind it unless it is paused; then the error matches
+// ErrPaused.
 func (a *Allocator) ExportPages(
 	p driver.Pointer, size int64,
 ) (base driver.Pointer, pages []driver.PageFile, err error) {
-	if base, pages, err = a.vm.Export(p, size); err == nil && len(pages) == 0 && a.Paused() {
+	if base, pages, err = a.vm.Export(p, size); err == nil && len(pages) == 0 && a.anyPaused() {
 		err = ErrPaused
 	}
 	if err != nil {

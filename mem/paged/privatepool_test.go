@@ -213,3 +213,14 @@ func TestMisuseOfPools(t *testing.T) {
 	r.must(r.a.EmptyCache())
 	testkit.Equal(t, "pools", len(r.a.ReservedByPrivatePools()), 0)
 }
+
+// A pool gets memory of blocks that were freed just before, which a processor cache holds.
+func TestPoolGetsMemoryOfCachedBlocks(t *testing.T) {
+	r := simple(t, 64, paged.Config{Limit: 8 * granule})
+	p := r.a.NewPool(paged.PoolOptions{})
+	r.free(r.granules(6))
+	b, err := p.Alloc(r.s, 5*granule)
+	r.must(err)
+	p.Free(b)
+	r.must(p.Close())
+}

@@ -75,6 +75,9 @@ func (a *Allocator) sync() error {
 
 // reclaim frees the idle pages of a pool without users, and removes the pool if it is empty.
 func (a *Allocator) reclaim(pp *privatePool) error {
+	if a.keptByPause(&pp.space) {
+		return nil
+	}
 	if err := a.emptyPool(pp); err != nil || pp.space.created > 0 {
 		return err
 	}
