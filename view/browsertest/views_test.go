@@ -273,3 +273,23 @@ func TestHoldersFlameAndFilter(t *testing.T) {
 		t.Errorf("the caption is %q", c)
 	}
 }
+
+// The page says what a view shows. From a failed request, it leads to the settings that would have served it; without
+// stacks, it groups holders by category.
+func TestPageSaysWhatNext(t *testing.T) {
+	b := open(t, serveTraces(t, "gpt2.oom"))
+	for view, text := range map[string]string{
+		"memory": "Each band is an allocation", "addresses": "Pale areas are reserved and free", "state": "Each row is a segment",
+		"holders": "Who holds the memory", "whatif": "served again",
+	} {
+		b.goTo("view", view)
+		b.wait(fmt.Sprintf(`document.querySelector('#status').textContent.includes(%s)`, quote(text)))
+	}
+	b.goTo("view", "holders")
+	b.wait(`document.querySelectorAll('tbody tr').length > 1 && ashlarView.current.by === 'category'`)
+	b.goTo("view", "memory")
+	b.press("#details button", "out of memory")
+	b.press("#details button", "What would have helped?")
+	b.wait(`ashlarView.shown === 'whatif'`)
+	b.shot("whatif")
+}

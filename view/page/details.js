@@ -4,6 +4,7 @@ import { load } from 'ashlar/data.js'
 import { el, facts, message } from 'ashlar/dom.js'
 import { bytes, count, plural, time } from 'ashlar/format.js'
 import { Legend } from 'ashlar/groups.js'
+import { momentName } from 'ashlar/moments.js'
 
 // A Details shows what the state selects. open(view) changes the view, zoom(block) zooms to a block.
 export class Details {
@@ -54,10 +55,11 @@ export class Details {
             'aria-pressed': String(m.event === event),
             onclick: () => store.set({ event: m.event }, true),
           },
-          m.name,
+          momentName(r, m.name),
         ),
       )
     }
+    if (oom) buttons.append(el('button', { onclick: () => this.open('whatif') }, 'What would have helped?'))
     this.moment.replaceChildren(
       el('h2', {}, title),
       facts([

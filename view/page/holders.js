@@ -69,7 +69,7 @@ export class HoldersView {
     const { store } = this
     this.abort?.abort()
     const abort = (this.abort = new AbortController())
-    const by = store.state.by ?? 'line'
+    const by = store.state.by ?? (store.recording.stacks ? 'line' : 'category')
     const event = store.listed
     this.bar.replaceChildren(
       momentBar(store),

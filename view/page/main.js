@@ -29,15 +29,39 @@ import 'ashlar/select.js'
 
 const $ = (id) => document.getElementById(id)
 
-// The views, in the order of their tabs: whether they have the panel of details, and how they are made.
+// The views, in the order of their tabs: what one sees there, whether they have the panel of details, and how they are
+// made.
 const views = {
-  memory: { name: 'Memory', details: true, timeline: true },
-  addresses: { name: 'Addresses', details: true, timeline: true },
-  state: { name: 'State', details: true, make: SegmentsView },
-  holders: { name: 'Holders', make: HoldersView },
-  whatif: { name: 'What if', make: WhatIfView },
-  diff: { name: 'Difference', make: DiffView },
-  ranks: { name: 'Ranks', make: RanksView },
+  memory: {
+    name: 'Memory',
+    hint: 'Each band is an allocation, as high as its size. Click one for its code; press ? for the keys.',
+    details: true,
+    timeline: true,
+  },
+  addresses: {
+    name: 'Addresses',
+    hint: 'Where blocks lie. Pale areas are reserved and free; point at one to see which blocks hold it.',
+    details: true,
+    timeline: true,
+  },
+  state: {
+    name: 'State',
+    hint: 'Each row is a segment of reserved memory: its parts are blocks, the rest is free. Click a block.',
+    details: true,
+    make: SegmentsView,
+  },
+  holders: {
+    name: 'Holders',
+    hint: 'Who holds the memory at the moment. Click a box for what it called, a row for its blocks over time.',
+    make: HoldersView,
+  },
+  whatif: {
+    name: 'What if',
+    hint: 'The recorded requests are served again by other allocators or settings, or under another limit.',
+    make: WhatIfView,
+  },
+  diff: { name: 'Difference', hint: 'Who holds more or less memory in another recording.', make: DiffView },
+  ranks: { name: 'Ranks', hint: 'All recordings on one scale: such as the ranks of a job.', make: RanksView },
 }
 
 // An App is the page.
@@ -211,7 +235,7 @@ class App {
       this.current = new v.make(store, $('view'), this)
     }
     if (v.details) this.details.update()
-    this.status(v.timeline ? 'Point at the picture for figures; press ? for the keys.' : '')
+    this.status(v.hint)
   }
 
   // loaded is called when a picture has its rectangles.

@@ -3,11 +3,18 @@
 import { el } from 'ashlar/dom.js'
 import { count } from 'ashlar/format.js'
 
+// momentName returns the name of a moment of a recording for people: "out of memory" for "oom:1".
+export function momentName(recording, name) {
+  const number = /^oom:(\d+)$/.exec(name)?.[1]
+  if (!number) return name
+  return recording.ooms.length > 1 ? `out of memory ${number}` : 'out of memory'
+}
+
 // momentBar makes the controls of the moment: named moments, and the number of an event with steps to its neighbours.
 export function momentBar(store) {
   const r = store.recording
   const named = [
-    ...r.moments.map((m) => [m.name, m.event]),
+    ...r.moments.map((m) => [momentName(r, m.name), m.event]),
     ...(r.steps?.list ?? []).slice(0, 200).map((s) => [`start of step ${s.number}`, s.first]),
   ]
   const event = store.event

@@ -77,7 +77,8 @@ async function things(store, data, lines, sizeOf) {
 // filterPicture returns a picture of the rectangles that pass the filters. Merged blocks count as the largest of them.
 // If it is stacked, the rectangles fall on each other.
 export async function filterPicture(store, data, lines, stacked) {
-  const thing = await things(store, data, lines, (i) => (data.block[i] === none ? data.h[i] / data.count[i] : data.h[i]))
+  const sizeOf = (i) => (data.block[i] === none ? data.h[i] / data.count[i] : data.h[i])
+  const thing = await things(store, data, lines, sizeOf)
   const match = matcher(store.state)
   const kept = []
   for (let i = 0; i < data.x0.length; i++) if (match(thing(i))) kept.push(i)
