@@ -174,7 +174,10 @@ func pass(rank, zero net.Conn, at instant, kill func()) bool {
 	}
 	directions.Go(func() { carry(zero, rank, true) })
 	directions.Go(func() { carry(rank, zero, false) })
-	found := <-came || <-came
+	found := <-came
+	if !found {
+		found = <-came
+	}
 	if found {
 		kill()
 	}
