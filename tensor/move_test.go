@@ -11,7 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -353,4 +355,25 @@ func TestCapturedMemoryStays(t *testing.T) {
 		m.Release()
 	}
 	testkit.Must(t, g.Close())
+}
+
+// TestMovedTensorsHaveNoReaders moves a tensor that another stream has read. The move has waited for that stream, so a
+// later write does not wait for it again.
+func TestMovedTensorsHaveNoReaders(t *testing.T) {
+	dev := fault.Wrap(drivertest.OpenSim(t, 64<<20))
+	p, a := placeOnArena(t, dev, 1<<20)
+	reader := drivertest.NewStream(t, dev)
+	below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
+	testkit.Must(t, err)
+	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
+	testkit.Must(t, err)
+	below.Release()
+	testkit.Must(t, x.Use(reader, false))
+	testkit.Must(t, a.Compact(p.Stream()))
+	before := dev.CallsOf(intercept.WaitFor)
+	testkit.Must(t, x.Use(p.Stream(), true))
+	if n := dev.CallsOf(intercept.WaitFor) - before; n != 0 {
+		t.Errorf("a write after the move waits for %d streams", n)
+	}
+	x.Release()
 }

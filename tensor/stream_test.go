@@ -240,3 +240,20 @@ func TestOneStreamCostsNoDriverCall(t *testing.T) {
 	}
 	x.Release()
 }
+
+// A write waits for the readers before it once, and not again before the next write.
+func TestWritesWaitForReadersOnce(t *testing.T) {
+	dev := fault.Wrap(drivertest.OpenSim(t, 0))
+	p := placeOn(t, dev)
+	x := empty(t, p, 64)
+	testkit.Must(t, x.Use(p.Stream(), true))
+	testkit.Must(t, x.Use(drivertest.NewStream(t, dev), false))
+	for i, want := range []int64{2, 0, 0} { // a mark and a wait
+		before := dev.Calls()
+		testkit.Must(t, x.Use(p.Stream(), true))
+		if n := dev.Calls() - before; n != want {
+			t.Errorf("write %d: %d driver calls, want %d", i, n, want)
+		}
+	}
+	x.Release()
+}

@@ -2,12 +2,14 @@ package tensor_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -690,4 +692,16 @@ func TestViewProgramsAgreeWithNestedIndices(t *testing.T) {
 	if allowed < 150_000 || refused < 30_000 {
 		t.Errorf("%d views were allowed and %d refused: the programs are too tame", allowed, refused)
 	}
+}
+
+// An axis of one element keeps its stride, however long the step.
+func TestSliceOfOneKeepsTheStride(t *testing.T) {
+	p := placeOn(t, drivertest.OpenSim(t, 0))
+	x := empty(t, p, 4, 6)
+	v, err := x.Slice(tensor.FromTo(1, 2).By(math.MaxInt))
+	testkit.Must(t, err)
+	if !slices.Equal(v.Strides(), x.Strides()) || !slices.Equal(v.Shape(), []int{1, 6}) || v.Offset() != 6 {
+		t.Errorf("strides %v, shape %v, offset %d", v.Strides(), v.Shape(), v.Offset())
+	}
+	x.Release()
 }

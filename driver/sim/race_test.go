@@ -261,3 +261,19 @@ func TestBehaviour72AnOldMarkKeepsItsClock(t *testing.T) {
 	b.ok(b.write(b.s[3], 0))
 	b.race(b.write(b.s[3], 64)) // stream 0 learnt of that after the mark
 }
+
+// A mark covers what its stream had waited for by then, and not what the stream waits for later.
+func TestMarkBeforeALaterWait(t *testing.T) {
+	b := newBench(t, Options{}, 5)
+	s, first, second, other := b.s[1], b.s[2], b.s[3], b.s[4]
+	b.ok(b.write(first, 0))
+	b.ok(b.write(second, 64))
+	b.ok(s.WaitFor(first, b.mark(first)))
+	b.ok(b.read(s, 0))
+	early := b.mark(s)
+	b.ok(s.WaitFor(second, b.mark(second)))
+	b.ok(b.read(s, 64))
+	b.ok(other.WaitFor(s, early))
+	b.ok(b.write(other, 0))
+	b.race(b.write(other, 64))
+}

@@ -3,6 +3,7 @@ package arena_test
 import (
 	"errors"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -219,5 +220,50 @@ func TestTooLarge(t *testing.T) {
 			}
 		}
 	}
+	w.finish()
+}
+
+// The limit may change while other goroutines allocate. The race detector checks it.
+func TestLimitOfManyGoroutines(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for i := range 200 {
+				w.root.SetLimit([]int64{0, 64 * kib}[i%2])
+				b, err := w.root.Alloc(w.streams[0], 4*kib)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				w.root.Free(b)
+			}
+		})
+	}
+	wg.Wait()
+	w.root.SetLimit(0)
+	w.finish()
+}
+
+// The statistics count the times that memory was mapped behind an arena with pages, and that some was given back.
+func TestDeviceCallsAreCounted(t *testing.T) {
+	dev := closeDevice(t, sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
+	w := newWorld(t, dev, arena.Config{Size: 1024 * kib, Page: 64 * kib}, 1)
+	want := func(when string, allocs, frees int64) {
+		t.Helper()
+		if s := w.root.Stats(); s.NumDeviceAlloc != allocs || s.NumDeviceFree != frees {
+			t.Errorf("%s: %d allocations and %d frees of the device, want %d and %d", when, s.NumDeviceAlloc, s.NumDeviceFree,
+				allocs, frees)
+		}
+	}
+	want("when it is new", 0, 0)
+	a, b := w.mustAlloc(w.root, w.streams[0], 64*kib, false), w.mustAlloc(w.root, w.streams[0], 64*kib, false)
+	want("with two pages", 2, 0)
+	w.must(w.root.EmptyCache())
+	want("with nothing to give back", 2, 0)
+	w.free(b)
+	w.must(w.root.EmptyCache())
+	want("with one page", 2, 1)
+	w.free(a)
 	w.finish()
 }

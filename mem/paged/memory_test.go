@@ -255,3 +255,20 @@ func TestHugePages(t *testing.T) {
 		r.check()
 	}
 }
+
+// Idle memory of just the size that may be kept is kept.
+func TestKeepsWhatItMay(t *testing.T) {
+	r := simple(t, 64, paged.Config{Keep: 2 * granule})
+	r.a.Observe(func(mem.Event) {}) // without processor caches
+	for n := range int64(4) {
+		var blocks []mem.Block
+		for range n {
+			blocks = append(blocks, r.alloc(r.s, granule))
+		}
+		r.free(blocks...)
+		if got := r.a.PageStats(); got.Used != 0 || got.Reserved != min(n, 2)*granule {
+			t.Errorf("after %d blocks of a granule: %+v", n, got)
+		}
+	}
+	r.a.Observe(nil)
+}

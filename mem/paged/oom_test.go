@@ -110,7 +110,7 @@ func TestOutOfMemoryFigures(t *testing.T) {
 		t.Error("no block is named that keeps memory in use")
 	}
 	for _, p := range e.Pinning {
-		if p.Ptr != pin.Ptr && p.Ptr != between.Ptr && p.Ptr != other.Ptr || p.Stranded <= 0 || p.Stranded >= p.SegmentSize {
+		if p.Ptr != pin.Ptr && p.Ptr != between.Ptr && p.Ptr != other.Ptr || p.Stranded <= 0 || p.Stranded >= p.SegmentSize || p.Live != 1 {
 			t.Errorf("pinning: %+v", p)
 		}
 	}

@@ -3,6 +3,7 @@ package pinned_test
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -376,6 +377,62 @@ func TestCloseWithoutMarks(t *testing.T) {
 	piece(t, a, b, s)
 	d.failing(intercept.Mark, driver.ErrLost)
 	a.Free(b)
+	d.healthy()
+	closeAll(t, a, d)
+}
+
+// Close waits for every block that is freed by then, also if no mark could be taken and others came off the list before.
+func TestCloseWaitsForBlocksWithoutMarks(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	d.hold(s)
+	var blocks [3]mem.Block
+	for i := range blocks {
+		blocks[i] = alloc(t, a, 4096)
+		piece(t, a, blocks[i], s)
+	}
+	for i, b := range blocks {
+		d.work(t, s)
+		if i == 2 {
+			d.failing(intercept.Mark, driver.ErrLost)
+		}
+		a.Free(b)
+	}
+	d.sim.Advance(s.ID(), 2) // the first work and its mark
+	if !reused(t, a, blocks[0]) {
+		t.Error("the first block's work is done, and it is not reused")
+	}
+	want(t, a, "active_requests.current", 2)
+	closeAll(t, a, d)
+}
+
+// Errors of Free may be noted and read on several goroutines. The race detector checks it.
+func TestErrorsOfManyGoroutines(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	d.failing(intercept.Mark, driver.ErrLost)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 20 {
+				b, err := a.Alloc(64)
+				if err == nil {
+					err = a.RecordStream(b, s)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				a.Free(b)
+				if err := a.Err(); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("Err: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 	d.healthy()
 	closeAll(t, a, d)
 }
