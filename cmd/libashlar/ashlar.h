@@ -43,6 +43,12 @@ enum {
 	ASHLAR_EXTERNAL_STREAM = 1,
 };
 
+/* Flags of pause and resume. */
+enum {
+	ASHLAR_DISCARD = 1,   /* of pause: the contents are given up */
+	ASHLAR_KEEP_HOST = 2, /* of resume: the host memory stays page-locked for the next pause */
+};
+
 /* A quantity over time. allocated is the sum of increases, freed of decreases. */
 typedef struct ashlar_stat {
 	int64_t current, peak, allocated, freed;
@@ -185,6 +191,23 @@ typedef struct ashlar_api {
 	 * driver does not allow two threads to use a stream that captures. The calls nest. */
 	ashlar_status (*begin_capture)(int32_t device);
 	ashlar_status (*end_capture)(int32_t device);
+
+	/* Says that the calling thread's requests from now on, on any device, are for memory with this tag, until end_tag.
+	 * They nest: the last tag counts. Blocks may be freed by any thread. */
+	ashlar_status (*begin_tag)(const char *tag);
+	ashlar_status (*end_tag)(void);
+
+	/* Gives the memory of a tag on a device back to the driver; of an empty tag, all memory but the private pools of
+	 * graphs. Addresses stay. The device's work must be done, and none may use the memory before resume returns OK.
+	 * The flag is ASHLAR_DISCARD. Requests for the memory fail meanwhile. After an error nothing has changed. */
+	ashlar_status (*pause)(int32_t device, const char *tag, uint32_t flags);
+
+	/* Undoes pause. ASHLAR_OOM: the device has not enough memory; the memory is still paused. The flag is
+	 * ASHLAR_KEEP_HOST. */
+	ashlar_status (*resume)(int32_t device, const char *tag, uint32_t flags);
+
+	/* Stores the bytes of a device that are paused, and those of page-locked host memory for contents. */
+	ashlar_status (*pause_info)(int32_t device, int64_t *paused, int64_t *host);
 } ashlar_api;
 
 /* Returns the table, or NULL if the library is older than the wanted version. */

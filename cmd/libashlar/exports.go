@@ -114,7 +114,13 @@ func ashlarGoAlloc(device C.int32_t, stream C.uintptr_t, size C.size_t, c *C.ash
 	if p == nil {
 		return failed(c, errNotInit)
 	}
-	at, err := p.Alloc(int(device), uintptr(stream), uint64(size))
+	var at driver.Pointer
+	var err error
+	if n := c.num_tags; n > 0 {
+		at, err = p.AllocTagged(int(device), uintptr(stream), uint64(size), dropin.Tag(c.tags[n-1]))
+	} else {
+		at, err = p.Alloc(int(device), uintptr(stream), uint64(size))
+	}
 	if err != nil {
 		return failed(c, err)
 	}

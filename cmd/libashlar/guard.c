@@ -236,6 +236,44 @@ static ashlar_status guard_end_capture(int32_t device)
 	return explained(ashlarGoEndCapture(device, call()));
 }
 
+static ashlar_status guard_begin_tag(const char *name)
+{
+	ENTER();
+	ashlar_call *c = call();
+	if (c->num_tags == MAX_TAGS)
+		return invalid("ashlar: begin_tag: 16 tags are open already on this thread");
+	ashlar_status status = ashlarGoTag((char *)(name != NULL ? name : ""), c);
+	if (status == ASHLAR_OK)
+		c->tags[c->num_tags++] = (int32_t)c->address;
+	return explained(status);
+}
+
+static ashlar_status guard_end_tag(void)
+{
+	if (call()->num_tags == 0)
+		return invalid("ashlar: end_tag without begin_tag on this thread");
+	call()->num_tags--;
+	return ASHLAR_OK;
+}
+
+static ashlar_status guard_pause(int32_t device, const char *tag, uint32_t flags)
+{
+	ENTER();
+	return explained(ashlarGoPause(device, (char *)(tag != NULL ? tag : ""), flags, call()));
+}
+
+static ashlar_status guard_resume(int32_t device, const char *tag, uint32_t flags)
+{
+	ENTER();
+	return explained(ashlarGoResume(device, (char *)(tag != NULL ? tag : ""), flags, call()));
+}
+
+static ashlar_status guard_pause_info(int32_t device, int64_t *paused, int64_t *host)
+{
+	ENTER();
+	return explained(ashlarGoPauseInfo(device, paused, host, call()));
+}
+
 static void guard_closing(void) { atomic_store(&ending, 1); }
 
 static const ashlar_api table = {
@@ -263,6 +301,11 @@ static const ashlar_api table = {
 	.closing = guard_closing,
 	.begin_capture = guard_begin_capture,
 	.end_capture = guard_end_capture,
+	.begin_tag = guard_begin_tag,
+	.end_tag = guard_end_tag,
+	.pause = guard_pause,
+	.resume = guard_resume,
+	.pause_info = guard_pause_info,
 };
 
 __attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t want)

@@ -23,6 +23,7 @@ import (
 //	mem/raw  the live blocks of all devices by address, and each device's allocator
 //	pins     blocks that are not freed yet because they are pinned (pin.go)
 //	foreign  blocks used by streams that their owner may destroy (external.go)
+//	tags     memory that is paused by itself: a pool on each device (tags.go, pause.go)
 
 // ErrInvalid is matched by the errors for wrong arguments and settings.
 var ErrInvalid = errors.New("ashlar: invalid argument")
@@ -41,6 +42,8 @@ type Process struct {
 
 	pins    pins
 	foreign externalUses
+	tags    tagNames
+	pausing sync.Mutex // held by Pause and Resume, and for gpu.host
 }
 
 // New returns a Process with the given number of devices and the settings in text (see settings). It calls open for
@@ -67,21 +70,31 @@ func New(devices int, text string, open func(ordinal int) (driver.Device, error)
 // Alloc allocates at least size bytes of a device's memory and returns their address. Work queued later on the stream
 // with this handle may use them. For size 0, Alloc returns 0. The error matches mem.ErrNoMemory if there is no room.
 func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Pointer, err error) {
+	g, s, err := p.place(ordinal, stream, size)
+	if s == nil {
+		return 0, err
+	}
+	at, err = raw.AllocOn(g.dev, s, int64(size))
+	if errors.Is(err, mem.ErrNoMemory) && g.freeCachedTags() {
+		at, err = raw.AllocOn(g.dev, s, int64(size))
+	}
+	return at, invalidIfPaused(err)
+}
+
+// place returns the device and the stream of a request. The stream is nil, without an error, if the size is 0.
+func (p *Process) place(ordinal int, stream uintptr, size uint64) (*gpu, driver.Stream, error) {
 	if size == 0 {
-		return 0, nil
+		return nil, nil, nil
 	}
 	if size > math.MaxInt64 {
-		return 0, &mem.OutOfMemory{Requested: math.MaxInt64, TooLarge: true}
+		return nil, nil, &mem.OutOfMemory{Requested: math.MaxInt64, TooLarge: true}
 	}
 	g, err := p.gpu(ordinal)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	s, err := g.stream(stream)
-	if err != nil {
-		return 0, err
-	}
-	return raw.AllocOn(g.dev, s, int64(size))
+	return g, s, err
 }
 
 // Free frees the block that starts at an address. Work already queued on the block's streams may still use it. The

@@ -70,12 +70,13 @@ func alloc(t *testing.T, p *Process, stream uintptr, size uint64) driver.Pointer
 
 func TestSettings(t *testing.T) {
 	for text, want := range map[string]settings{
-		"":                                {"paged", "", 0},
-		" backend:paged , limit : 2GiB ,": {"paged", "", 2 << 30},
-		"spare:1GiB,aliases:off":          {"paged", "spare=1GiB,aliases=off", 0},
-		"backend:caching,limit:1MiB":      {"caching", "", mib},
+		"":                                {"paged", "", 0, 0},
+		" backend:paged , limit : 2GiB ,": {"paged", "", 2 << 30, 0},
+		"spare:1GiB,aliases:off":          {"paged", "spare=1GiB,aliases=off", 0, 0},
+		"backend:caching,limit:1MiB":      {"caching", "", mib, 0},
+		"host:1GiB":                       {"paged", "", 0, 1 << 30},
 		"max_split_size_mb:64,backend:caching,roundup_power2_divisions:[256:1,512:2]": {
-			"caching", "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2]", 0,
+			"caching", "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2]", 0, 0,
 		},
 	} {
 		got, err := parseSettings(text)

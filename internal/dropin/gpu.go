@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -24,6 +25,9 @@ type gpu struct {
 
 	mu      sync.Mutex                // held while the device is opened or closed, and while a stream is added
 	streams atomic.Pointer[[]foreign] // replaced, never modified
+
+	tagged tagPools
+	host   *pinned.Allocator // of contents of paused memory; nil until needed
 }
 
 // A foreign is a stream of the program, with its handle.
@@ -132,9 +136,12 @@ func (g *gpu) setLimit(bytes int64) error {
 // release closes the allocator and the device.
 func (g *gpu) release() error {
 	raw.SetCurrent(g.dev, nil)
-	var err error
+	err := g.tagged.close()
+	if g.host != nil {
+		err = errors.Join(err, g.host.Close())
+	}
 	if c, ok := g.alloc.(interface{ Close() error }); ok {
-		err = c.Close()
+		err = errors.Join(c.Close(), err)
 	}
 	g.streams.Store(nil)
 	return errors.Join(err, g.dev.Close())

@@ -1,6 +1,8 @@
 package dropin
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -63,6 +65,13 @@ func (x *pins) remove(at driver.Pointer) (free, ok bool) {
 	delete(x.blocks, at)
 	x.any.Store(int64(len(x.blocks)))
 	return b.freed, true
+}
+
+// all returns the addresses of the pinned blocks.
+func (x *pins) all() []driver.Pointer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Keys(x.blocks))
 }
 
 func (x *pins) count(at driver.Pointer) int {

@@ -48,6 +48,11 @@ func (p *Process) EmptyCache(ordinal int) (err error) {
 }
 
 func (g *gpu) emptyCache() error {
+	for _, pool := range g.tagged.all() {
+		if err := pool.EmptyCache(); err != nil {
+			return err
+		}
+	}
 	if t, ok := mem.Find[mem.Trimmer](g.alloc); ok {
 		return t.EmptyCache()
 	}
@@ -111,7 +116,8 @@ type Segment struct {
 	Handle uintptr // of its stream
 }
 
-// Snapshot returns the segments of a device, in the order of addresses.
+// Snapshot returns the segments of a device, in the order of addresses, without those that are paused: they have no
+// memory.
 func (p *Process) Snapshot(ordinal int) (all []Segment, err error) {
 	g, err := p.used(ordinal)
 	if g == nil {
@@ -119,7 +125,9 @@ func (p *Process) Snapshot(ordinal int) (all []Segment, err error) {
 	}
 	segments, err := raw.Snapshot(g.dev)
 	for _, s := range segments {
-		all = append(all, Segment{s, g.handleOf(s.Stream)})
+		if !s.Paused {
+			all = append(all, Segment{s, g.handleOf(s.Stream)})
+		}
 	}
 	return all, err
 }

@@ -20,6 +20,7 @@ type settings struct {
 	backend string // the allocator's name, for mem.Open
 	text    string // the backend's own settings, in its own syntax
 	limit   int64  // bytes per device; 0 is none
+	host    int64  // bytes of host memory for contents of paused memory; 0 is no limit
 }
 
 // A backend is an allocator that settings may name.
@@ -35,7 +36,7 @@ var backends = map[string]backend{
 	"arena":   {"=", func(text string) error { _, err := arena.ParseConfig(text); return err }},
 }
 
-// parseSettings parses settings. All keys except backend and limit belong to the backend.
+// parseSettings parses settings. All keys except backend, limit and host belong to the backend.
 func parseSettings(text string) (settings, error) {
 	s := settings{backend: "paged"}
 	text = strings.TrimSuffix(strings.TrimSpace(text), ",")
@@ -60,12 +61,16 @@ func parseSettings(text string) (settings, error) {
 				return s, settingsError("unknown backend %q; known are %s", value, names())
 			}
 			s.backend = value
-		case "limit":
+		case "limit", "host":
 			n, err := bytesize.Parse(value)
 			if err != nil {
-				return s, settingsError("limit: %w", err)
+				return s, settingsError("%s: %w", key, err)
 			}
-			s.limit = n
+			if key == "limit" {
+				s.limit = n
+			} else {
+				s.host = n
+			}
 		default:
 			others = append(others, [2]string{key, value})
 		}

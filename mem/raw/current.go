@@ -147,5 +147,14 @@ func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointe
 	}
 }
 
+// AllocFrom is AllocCurrent from a given allocator of dev's memory, such as a pool of the current one. The block is
+// among CurrentBlocks.
+func AllocFrom(dev driver.Device, a mem.Allocator, s driver.Stream, size int64) (driver.Pointer, error) {
+	if size < 0 {
+		panic(fmt.Sprintf("raw: Alloc of %d bytes", size))
+	}
+	return liveBlocks.alloc(&source{a, dev}, s, size)
+}
+
 // CurrentBlocks returns the live blocks of AllocCurrent on all devices. They are freed through it.
 func CurrentBlocks() *LiveBlocks { return &liveBlocks }

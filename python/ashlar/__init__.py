@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .diagnosis import doctor
     from .errors import AshlarError, SettingsError, UnsupportedError
     from .live import serve
+    from .sleep import mem_pool, pause, resume
     from .version import __version__
 
 _MODULES = {
@@ -38,6 +39,7 @@ _MODULES = {
     "diagnosis": ("doctor",),
     "errors": ("AshlarError", "SettingsError", "UnsupportedError"),
     "live": ("serve",),
+    "sleep": ("mem_pool", "pause", "resume"),
     "version": ("__version__",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

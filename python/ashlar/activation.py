@@ -225,14 +225,17 @@ def _device_index(device: Any) -> int:
 def stats(device: Any = None) -> dict[str, int]:
     """The statistics of Ashlar's allocator of a device (default: the current one).
 
-    The keys are those of torch.cuda.memory_stats(), and "limit" (bytes; 0 is none) and "stalls" (times that a request
-    waited for the device; -1: not counted). Memory in PyTorch's own private pools is not in them; it is in
+    The keys are those of torch.cuda.memory_stats(), and "limit" (bytes; 0 is none), "stalls" (times that a request
+    waited for the device; -1: not counted), "paused_bytes" and "paused_host_bytes" (memory given back by pause, and
+    host memory for its contents). Memory in PyTorch's own private pools is not in them; it is in
     torch.cuda.memory_stats(), which has both.
     """
-    figures = _require().library.stats(_device_index(device))
+    library, index = _require().library, _device_index(device)
+    figures = library.stats(index)
     result: dict[str, int] = {}
     _flatten("", figures.nested(), result)
     result["limit"], result["stalls"] = figures.limit, figures.stalls
+    result["paused_bytes"], result["paused_host_bytes"] = library.pause_info(index)
     return result
 
 

@@ -15,6 +15,8 @@ from .errors import AshlarError
 
 API_VERSION = 1  # ASHLAR_API_VERSION
 
+DISCARD, KEEP_HOST = 1, 2  # ASHLAR_DISCARD, ASHLAR_KEEP_HOST
+
 OK, OOM, UNKNOWN, FORKED, CLOSING, CAPTURE, FAILED, INVALID, UNSUPPORTED = range(9)  # ashlar_status
 
 STATUS_TEXT = (
@@ -97,6 +99,11 @@ _FUNCTIONS = [
     ("closing", ctypes.CFUNCTYPE(None)),
     ("begin_capture", _function(c_int32)),
     ("end_capture", _function(c_int32)),
+    ("begin_tag", _function(c_char_p)),
+    ("end_tag", _function()),
+    ("pause", _function(c_int32, c_char_p, c_uint32)),
+    ("resume", _function(c_int32, c_char_p, c_uint32)),
+    ("pause_info", _function(c_int32, POINTER(c_int64), POINTER(c_int64))),
 ]
 
 
@@ -202,6 +209,28 @@ class Library:
     def unpin(self, address: int) -> None:
         """Undo one pin."""
         self._call("unpin", address)
+
+    def begin_tag(self, tag: str) -> None:
+        """From now on this thread's requests are for memory with a tag; calls nest."""
+        self._call("begin_tag", tag.encode())
+
+    def end_tag(self) -> None:
+        """Undo one begin_tag of this thread."""
+        self._call("end_tag")
+
+    def pause(self, device: int, tag: str, discard: bool) -> None:
+        """Give the memory of a tag on a device back to the driver; of an empty one, all memory."""
+        self._call("pause", device, tag.encode(), DISCARD if discard else 0)
+
+    def resume(self, device: int, tag: str, keep_host: bool) -> None:
+        """Undo pause."""
+        self._call("resume", device, tag.encode(), KEEP_HOST if keep_host else 0)
+
+    def pause_info(self, device: int) -> tuple[int, int]:
+        """The bytes of a device that are paused, and those of host memory for contents."""
+        paused, host = c_int64(), c_int64()
+        self._call("pause_info", device, ctypes.byref(paused), ctypes.byref(host))
+        return paused.value, host.value
 
     def runtime_info(self) -> dict[str, str]:
         """Facts about the library's runtime."""

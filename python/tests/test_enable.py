@@ -197,7 +197,7 @@ class Calls(unittest.TestCase):
             "print(len(s), s['allocation.all.current'], s['allocation.all.freed'], s['oversize_segments.peak'],\n"
             "      s['requested_bytes.large_pool.freed'], s['num_ooms'], s['max_split_size'], s['stalls'], s['limit'])"
         )
-        self.assertEqual(out, f"{9 * 3 * 4 + 2 * 4 + 6 + 2} 1 4 5 77 6 -1 9 0")
+        self.assertEqual(out, f"{9 * 3 * 4 + 2 * 4 + 6 + 4} 1 4 5 77 6 -1 9 0")
 
     def test_limits_bound_both_allocators(self):
         out = Installation().python(

@@ -68,6 +68,25 @@ class RealLibrary(unittest.TestCase):
         self.assertTrue(out[1].startswith(f"{8 << 20} None CUDA out of memory. "), out[1])
         self.assertEqual(out[2:], ["0 1", "2"])
 
+    def test_memory_of_a_tag_is_paused_and_comes_back(self):
+        out = self.app.python(
+            PLUGGABLE + "def held(): return [ashlar.stats(0)[k] for k in ('reserved_bytes.all.current', "
+            "'paused_bytes', 'paused_host_bytes')]\n"
+            "with ashlar.mem_pool('weights'): p = malloc(6 << 20)\n"
+            "q = malloc(4 << 20)\nprint(*held())\n"
+            "ashlar.pause('weights', device=0); print(*held())\n"
+            "with ashlar.mem_pool('weights'): print(malloc(1), 'paused' in text.value.decode())\n"
+            "ashlar.resume('weights', device=0, keep_host=True); print(*held())\n"
+            "ashlar.pause(device=0, keep='discard'); print(*held())\nashlar.resume(device=0)\nprint(*held())\n"
+            "current.free(p, 6 << 20, 0, None); current.free(q, 4 << 20, 0, None)"
+        ).splitlines()
+        mib = 1 << 20
+        self.assertEqual(
+            out,
+            [f"{10 * mib} 0 0", f"{4 * mib} {6 * mib} {6 * mib}", "None True", f"{10 * mib} 0 {6 * mib}",
+             f"0 {10 * mib} {6 * mib}", f"{10 * mib} 0 0"],
+        )  # fmt: skip
+
     def test_children_made_by_fork_collect_garbage_free_and_end(self):
         out = self.app.python(
             PLUGGABLE + "import gc, os, sys, threading\np = malloc(1 << 20)\n"

@@ -162,6 +162,44 @@ static void test_captures(void)
 	CHECK(api->begin_capture(2) == ASHLAR_INVALID && api->end_capture(2) == ASHLAR_INVALID);
 }
 
+/* Memory with a tag is paused by itself, and comes back at its address; other memory is not touched. */
+static void test_pauses(void)
+{
+	void *x, *y, *z;
+	int64_t paused, host;
+	ashlar_stats before, during;
+	CHECK(api->end_tag() == ASHLAR_INVALID && api->begin_tag("") == ASHLAR_INVALID);
+	CHECK(api->pause(0, "weights", 0) == ASHLAR_INVALID && strstr(api->last_error(), "\"weights\""));
+	CHECK(api->alloc(0, 0, 3 * MIB, 0, &x) == ASHLAR_OK);
+	CHECK(api->begin_tag("cache") == ASHLAR_OK && api->begin_tag("weights") == ASHLAR_OK);
+	CHECK(api->alloc(0, 0, 5 * MIB, 0, &y) == ASHLAR_OK && api->end_tag() == ASHLAR_OK);
+	CHECK(api->alloc(0, 0, 1000, 0, &z) == ASHLAR_OK && api->end_tag() == ASHLAR_OK);
+	CHECK(live() == 3 && api->stats(0, &before) == ASHLAR_OK);
+	CHECK(api->pin(y) == ASHLAR_OK && api->pause(0, "weights", 0) == ASHLAR_INVALID && api->unpin(y) == ASHLAR_OK);
+	CHECK(api->pause(1, "weights", 0) == ASHLAR_OK && api->resume(1, "weights", 0) == ASHLAR_OK);
+
+	CHECK(api->pause(0, "weights", 0) == ASHLAR_OK && api->pause(0, "cache", ASHLAR_DISCARD) == ASHLAR_OK);
+	CHECK(api->pause_info(0, &paused, &host) == ASHLAR_OK && paused == 8 * MIB && host == 6 * MIB);
+	CHECK(api->stats(0, &during) == ASHLAR_OK && live() == 3);
+	CHECK(before.arrays[ASHLAR_RESERVED_BYTES][0].current - during.arrays[ASHLAR_RESERVED_BYTES][0].current == paused);
+	CHECK(api->pause(0, "weights", 0) == ASHLAR_INVALID && strstr(api->last_error(), "paused"));
+	void *w;
+	CHECK(api->begin_tag("weights") == ASHLAR_OK);
+	CHECK(api->alloc(0, 0, MIB, 0, &w) == ASHLAR_INVALID && strstr(api->last_error(), "paused"));
+	CHECK(api->end_tag() == ASHLAR_OK);
+	CHECK(api->alloc(0, 0, MIB, 0, &w) == ASHLAR_OK && api->free(w) == ASHLAR_OK && api->free(z) == ASHLAR_OK);
+	CHECK(api->resume(0, "weights", ASHLAR_KEEP_HOST) == ASHLAR_OK && api->resume(0, "cache", 0) == ASHLAR_OK);
+	CHECK(api->pause_info(0, &paused, &host) == ASHLAR_OK && paused == 0 && host == 0);
+
+	CHECK(api->pause(0, NULL, 0) == ASHLAR_OK && api->alloc(0, 0, 1, 0, &w) == ASHLAR_INVALID);
+	CHECK(api->stats(0, &during) == ASHLAR_OK && during.arrays[ASHLAR_RESERVED_BYTES][0].current == 0);
+	CHECK(api->resume(0, "", 0) == ASHLAR_OK);
+	CHECK(api->free(x) == ASHLAR_OK && api->free(y) == ASHLAR_OK && live() == 0);
+	CHECK(api->empty_cache(0) == ASHLAR_OK && api->stats(0, &during) == ASHLAR_OK);
+	CHECK(during.arrays[ASHLAR_RESERVED_BYTES][0].current == 0);
+	CHECK(api->pause(2, "weights", 0) == ASHLAR_INVALID && api->resume(2, "", 0) == ASHLAR_INVALID);
+}
+
 /* A panic in any function is a status, and the library works afterwards. */
 static void test_panics(void)
 {
@@ -193,6 +231,10 @@ static void test_panics(void)
 	PANICS(api->runtime_info(text, sizeof text));
 	PANICS(api->begin_capture(0));
 	PANICS(api->end_capture(0));
+	PANICS(api->begin_tag("tag"));
+	PANICS(api->pause(0, "", 0));
+	PANICS(api->resume(0, "", 0));
+	PANICS(api->pause_info(0, &n, &n));
 	CHECK(api->free(p) == ASHLAR_OK && live() == 0);
 }
 
@@ -228,6 +270,7 @@ static void test_forks(int n)
 			CHECK(strstr(api->last_error(), "forked"));
 			CHECK(api->free(p) == ASHLAR_OK);
 			CHECK(api->record_stream(p, 0, 0) == ASHLAR_FORKED && api->block(p, &b) == ASHLAR_FORKED);
+			CHECK(api->begin_tag("x") == ASHLAR_FORKED && api->pause(0, "", 0) == ASHLAR_FORKED);
 			CHECK(api->empty_cache(-1) == ASHLAR_FORKED && api->init(2, "") == ASHLAR_FORKED);
 			CHECK(api->stats(0, &s) == ASHLAR_OK && s.arrays[ASHLAR_ALLOCATION][0].current >= 1);
 			if (i % 2)
@@ -304,7 +347,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures},
+		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pauses", test_pauses},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {

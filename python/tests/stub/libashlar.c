@@ -148,10 +148,36 @@ static ashlar_status capture(int32_t device) {
 	return ASHLAR_OK;
 }
 
+static ashlar_status begin_tag(const char *tag) {
+	note("begin_tag %s", tag);
+	return ASHLAR_OK;
+}
+
+static ashlar_status end_tag(void) {
+	note("end_tag");
+	return ASHLAR_OK;
+}
+
+static ashlar_status pause_(int32_t device, const char *tag, uint32_t flags) {
+	note("pause %d '%s' %u", device, tag, flags);
+	return strcmp(tag, "no such") == 0 ? fail(ASHLAR_INVALID, "no memory with this tag") : ASHLAR_OK;
+}
+
+static ashlar_status resume(int32_t device, const char *tag, uint32_t flags) {
+	note("resume %d '%s' %u", device, tag, flags);
+	return strcmp(tag, "large") == 0 ? fail(ASHLAR_OOM, "GPU 0 has 1 byte.") : ASHLAR_OK;
+}
+
+static ashlar_status pause_info(int32_t device, int64_t *paused, int64_t *host) {
+	(void)device;
+	*paused = 21, *host = 22;
+	return ASHLAR_OK;
+}
+
 static const ashlar_api table = {
 	STUB_VERSION, STUB_BYTES, "stub", last_error, init, alloc, free_, record_stream, block, pin, unpin, set_limit,
 	empty_cache, cache_info, stats, reset, reset, snapshot, observe, enable_peer, runtime_info, closing, capture,
-	capture,
+	capture, begin_tag, end_tag, pause_, resume, pause_info,
 };
 
 const ashlar_api *ashlar_get_api(uint32_t want) { return want <= STUB_VERSION ? &table : NULL; }

@@ -18,6 +18,10 @@ class device:
         self.type, self.index = kind, int(index) if index else None
 
 
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
 uint8 = "uint8"
 
 

@@ -30,6 +30,10 @@ def current_device():
     return 1
 
 
+def synchronize(device=None):
+    init()
+
+
 def get_device_properties(device):
     return SimpleNamespace(total_memory=1000)
 
