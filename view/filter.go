@@ -57,7 +57,7 @@ func (r *Recording) filter(q url.Values) (match func(i uint32) bool, err error) 
 }
 
 // search returns a function that finds the blocks with a text: a size, also with > or < before it, an address, or a
-// part of a frame, of a tag or of a category, in upper or lower case.
+// part of a frame, of a tag or of a category, in upper or lower case. Categories that are not known yet are not found.
 func (r *Recording) search(text string) (match func(i uint32) bool) {
 	text = strings.TrimSpace(text)
 	if rest, ok := strings.CutPrefix(text, ">"); ok {
@@ -83,7 +83,6 @@ func (r *Recording) search(text string) (match func(i uint32) bool) {
 	if n, err := bytesize.Parse(text); err == nil {
 		size = n
 	}
-	r.settle()
 	return r.searchText(strings.ToLower(text), size)
 }
 

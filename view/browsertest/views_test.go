@@ -293,3 +293,17 @@ func TestPageSaysWhatNext(t *testing.T) {
 	b.wait(`ashlarView.shown === 'whatif'`)
 	b.shot("whatif")
 }
+
+// While the categories are not known, the page shows all else, and says what it waits for.
+func TestPageWaitsForCategories(t *testing.T) {
+	b := open(t, serveTraces(t, "resnet.stacks"))
+	b.wait(`document.querySelector('#details').textContent.includes('By category')`)
+	const settling = `(ashlarView.store.recording.settling = %v, ashlarView.details.update(), true)`
+	eval[bool](b, fmt.Sprintf(settling, true))
+	b.wait(`document.querySelector('#details').textContent.includes('categories of the blocks are being inferred')`)
+	if text := b.text("#details"); !strings.Contains(text, "3.85GiB in") {
+		t.Errorf("the moment is %q", text)
+	}
+	eval[bool](b, fmt.Sprintf(settling, false))
+	b.wait(`document.querySelector('#details').textContent.includes('By category')`)
+}

@@ -40,7 +40,8 @@ export class Details {
 
   async updateMoment(signal) {
     const { store } = this
-    const here = await load(store.path('holders', { event: store.listed, by: 'category' }), { signal })
+    // By stream, because categories of a long recording are known late.
+    const here = await load(store.path('holders', { event: store.listed, by: 'stream' }), { signal })
     const r = store.recording
     const event = store.event
     const known = r.moments.find((m) => m.event === event)

@@ -1,7 +1,7 @@
 // Groups of blocks: what a picture is coloured by, and their legend.
 
 import { eventOf, load } from 'ashlar/data.js'
-import { el, swatch } from 'ashlar/dom.js'
+import { el, message, swatch } from 'ashlar/dom.js'
 import { bytes } from 'ashlar/format.js'
 import { ageColour, css, groupColour } from 'ashlar/palette.js'
 
@@ -78,6 +78,10 @@ export class Legend {
     }
     const event = store.listed
     const recording = store.recording
+    if (key === 'category' && recording.settling) {
+      this.element.replaceChildren(message('The categories of the blocks are being inferred.'))
+      return
+    }
     const [lines, answer] = await Promise.all([
       store.lines(),
       load(store.path('holders', { event, by: key }), { signal }),

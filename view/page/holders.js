@@ -80,6 +80,8 @@ export class HoldersView {
         (v) => store.set({ by: v }, true),
       ),
     )
+    if (by === 'category' && store.recording.settling)
+      this.list.replaceChildren(message('The categories of the blocks are being inferred.'))
     try {
       const options = { signal: abort.signal }
       const local = exported() && store.filtered
