@@ -6,6 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
+	"github.com/ashlar-go/ashlar/mem/internal/zeroed"
 )
 
 // NewFrom makes an arena in one block of another allocator of dev's memory. It allocates the block with from on s, and
@@ -16,6 +17,9 @@ func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config)
 	if cfg.Size <= 0 || cfg.Page != 0 {
 		return nil, fmt.Errorf("arena: an arena of a block of %d bytes with pages of %d: want a size, and no pages",
 			cfg.Size, cfg.Page)
+	}
+	if _, zeroes := mem.Find[zeroed.By](from); zeroes {
+		return nil, fmt.Errorf("arena: an arena in a block: %w", zeroed.Err)
 	}
 	cfg, err := cfg.complete(dev)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/zeroed"
 )
 
 // A Slabs allocator cuts blocks of one size from slabs. See NewSlabs.
@@ -45,7 +46,8 @@ type slabPiece struct {
 // NewSlabs returns an allocator that serves requests of at most size bytes with pieces of exactly that size, and passes
 // larger requests on to a. The pieces are cut from slabs: blocks of a with count pieces each. It is RMM's
 // fixed_size_memory_resource, per stream. All pieces have one size, so only whole slabs fragment. Pieces are aligned if
-// size is a multiple of a's alignment. A size or count that is not positive, or a product past 2^63, panics.
+// size is a multiple of a's alignment. A size or count that is not positive, a product past 2^63, or a Zeroer
+// below panics.
 //
 // Slabs ignores captures: pieces of one slab may serve a graph and other work in turn. Captured work must allocate from
 // the allocator below, where its requests go to a pool of their own.
@@ -56,6 +58,9 @@ type slabPiece struct {
 func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
 		panic(fmt.Sprintf("layer: Slabs of %d pieces of %d bytes", count, size))
+	}
+	if _, zeroes := mem.Find[zeroed.By](a); zeroes {
+		panic(fmt.Sprint("layer: NewSlabs: ", zeroed.Err))
 	}
 	return &Slabs{inner: a, size: size, count: count, blockTable: blockTable[slabPiece]{name: "Slab"}}
 }

@@ -224,6 +224,9 @@ func (w *tower) add() string {
 		w.top = layer.NewGuard(a, layer.GuardOptions{Zone: zone})
 		return fmt.Sprintf("guard %d", zone)
 	case 11:
+		if _, ok := mem.Find[*layer.Zeroer](a); ok {
+			return w.add() // Slabs refuse it
+		}
 		size, n := int64(1)<<(6+w.rng.IntN(8)), int64(1+w.rng.IntN(20))
 		w.top = layer.NewSlabs(a, size, n)
 		return fmt.Sprintf("slab %d*%d", size, n)

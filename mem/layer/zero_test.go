@@ -3,6 +3,8 @@ package layer_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -11,9 +13,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/internal/fake"
 	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/mem/magazine"
+	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
 // contents returns a block's bytes, rounding tail and all, as its stream sees them.
@@ -89,5 +94,43 @@ func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
 	dev.SetRules()
 	if b, err := z.Alloc(dev.DefaultStream(), 1000); err != nil || b.Size != 1024 {
 		t.Errorf("afterwards %+v, %v", b, err)
+	}
+}
+
+// Allocators that reuse memory refuse a Zeroer below them, at any depth: their blocks would not be zeroed.
+func TestNothingReusesMemoryAboveAZeroer(t *testing.T) {
+	dev := drivertest.OpenSim(t, 64<<20)
+	base, err := caching.New(dev, caching.Default())
+	testkit.Must(t, err)
+	zeroed := layer.NewLimiter(layer.NewZeroer(base), 32<<20)
+	refusal := func(f func() error) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("%v", r)
+			}
+		}()
+		return f()
+	}
+	for name, open := range map[string]func(below mem.Allocator) error{
+		"magazine": func(below mem.Allocator) error { magazine.New(below, magazine.Options{}); return nil },
+		"slabs":    func(below mem.Allocator) error { layer.NewSlabs(below, 512, 8); return nil },
+		"arena": func(below mem.Allocator) error {
+			a, err := arena.NewFrom(below, dev, dev.DefaultStream(), arena.Config{Size: 1 << 20})
+			if err == nil {
+				err = a.Close()
+			}
+			return err
+		},
+		"planned": func(below mem.Allocator) error {
+			_, err := planned.New(dev, &planned.Plan{}, planned.Settings{Fallback: below})
+			return err
+		},
+	} {
+		if err := refusal(func() error { return open(zeroed) }); err == nil || !strings.Contains(err.Error(), "put the Zeroer on top") {
+			t.Errorf("%s above a Zeroer: %v", name, err)
+		}
+		if err := refusal(func() error { return open(base) }); err != nil {
+			t.Errorf("%s below a Zeroer: %v", name, err)
+		}
 	}
 }

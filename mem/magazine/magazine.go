@@ -24,6 +24,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
+	"github.com/ashlar-go/ashlar/mem/internal/zeroed"
 )
 
 // # Structure
@@ -104,7 +105,7 @@ const (
 type limits struct{ stream, processor, depot int64 }
 
 // New returns a cache over an allocator, with magazines for the current number of processors (GOMAXPROCS). Blocks that
-// were allocated from below directly must be freed there.
+// were allocated from below directly must be freed there. Invalid options and a layer.Zeroer below panic.
 func New(below mem.Allocator, opts Options) *Cache {
 	for _, o := range []struct {
 		n        *int64
@@ -116,6 +117,9 @@ func New(below mem.Allocator, opts Options) *Cache {
 	}
 	if opts.MaxSize < 0 || opts.MaxSize > maxMaxSize || opts.Stream < 0 || opts.Total < 0 {
 		panic(fmt.Sprintf("magazine: New with %+v: want no negative sizes, and MaxSize up to 8 MiB", opts))
+	}
+	if _, zeroes := mem.Find[zeroed.By](below); zeroes {
+		panic(fmt.Sprint("magazine: New: ", zeroed.Err))
 	}
 	n := int64(1) << bits.Len(uint(runtime.GOMAXPROCS(0)-1))
 	c := &Cache{

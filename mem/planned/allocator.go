@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
+	"github.com/ashlar-go/ashlar/mem/internal/zeroed"
 )
 
 // Settings are the resources of an allocator.
@@ -71,6 +72,9 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	}
 	if err := p.Check(); err != nil {
 		return nil, err
+	}
+	if _, zeroes := mem.Find[zeroed.By](s.Fallback); zeroes {
+		return nil, fmt.Errorf("planned: the fallback: %w", zeroed.Err)
 	}
 	ids, err := p.fits(dev.Info(), s.Streams)
 	if err != nil {
