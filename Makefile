@@ -25,7 +25,7 @@ test: ## the tests, as README.md says
 	go test ./...
 
 check: ## everything that a change must pass
-	bash .ci/check fmt vet lint tidy test order builds race invariants cross libashlar python browser fuzz smoke
+	bash .ci/check fmt vet lint tidy vuln test order builds race invariants cross libashlar python browser fuzz smoke
 
 fmt: ## format every file
 	go tool gofumpt -w .
