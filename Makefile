@@ -11,7 +11,7 @@ FAULTY ?= 1000
 MUTANTS ?= 100
 MUTATED ?= ./mem/... ./driver/... ./tensor/... ./snapshot/... ./trace/... ./replay/... ./collective/...
 
-.PHONY: help build test check fmt fuzz bench campaign mutants remat gpu policies pictures compare wheel clean
+.PHONY: help build test check fmt fuzz bench campaign mutants remat gpu policies pictures compare wheel release clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -64,6 +64,9 @@ compare: ## measure beside PyTorch, on a machine with both and a GPU, and write 
 
 wheel: ## the Python wheel in dist/: make wheel SHIMS='--shim pt211.so'
 	python3 python/build_wheel.py $(SHIMS)
+
+release: ## what a release consists of, in dist/, built twice and compared; it needs a commit of everything
+	bash .ci/release dist
 
 clean: ## remove what was built
 	rm -rf bin dist

@@ -37,8 +37,8 @@ from ashlar.errors import AshlarError  # noqa: E402
 from ashlar.torchbuild import shim_name  # noqa: E402
 from ashlar.version import __version__  # noqa: E402
 
-GO_BUILD = ["go", "build", "-trimpath"]
-GO_STRIP = "-s -w"
+GO_BUILD = ["go", "build", "-trimpath", "-buildvcs=false"]
+GO_STRIP = "-s -w -buildid="  # the build ID depends on the flags of the linker, and they on paths
 
 # The glibc of PyTorch's wheels since 2.6. An older one is of no use.
 OLDEST_GLIBC = (2, 28)
@@ -117,7 +117,8 @@ def lay_out(tree: Path, scratch: Path, options: argparse.Namespace) -> None:
     if options.command:
         shutil.copyfile(options.command, package / "bin" / "ashlar")
     else:
-        go(["-ldflags", GO_STRIP, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], CGO_ENABLED="0")
+        name = f"{GO_STRIP} -X main.release={build_name()}"
+        go(["-ldflags", name, "-o", str(package / "bin" / "ashlar"), "./cmd/ashlar"], CGO_ENABLED="0")
     if options.hooks:
         shutil.copyfile(options.hooks, package / "lib" / "ashlar_hooks.so")
     else:

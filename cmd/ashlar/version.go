@@ -14,8 +14,14 @@ func (versionCmd) Run(s *streams) error {
 	return err
 }
 
+// release is set by the linker for a release, whose binary has no other name of its version (.ci/release).
+var release string
+
 // version is the version of this program.
 func version() string {
+	if release != "" {
+		return release
+	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
