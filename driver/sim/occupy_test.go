@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // stalls checks how many calls of each kind have waited so far.
@@ -98,6 +99,22 @@ func TestQueueOfOccupiedStreamIsBounded(t *testing.T) {
 	b.stalls("no call waited", nil)
 	if n := b.Advance(0, 2); n != 2 {
 		t.Errorf("Advance completed %d pieces, want 2", n)
+	}
+}
+
+// Closing a device takes memory for its streams, not for each pair of them.
+func TestClosingIsLinearInStreams(t *testing.T) {
+	const streams = 4096
+	d := New(Options{Unchecked: true})
+	for range streams {
+		s, err := d.NewStream(driver.StreamOptions{})
+		testkit.Must(t, err)
+		s.(*Stream).Occupy()
+	}
+	before := testkit.Allocated()
+	testkit.Must(t, d.Close())
+	if took := testkit.Allocated() - before; took > 8<<20 {
+		t.Errorf("closing a device of %d streams allocates %d bytes", streams, took)
 	}
 }
 

@@ -129,6 +129,13 @@ func (d *Device) drain(tl *timeline, tick uint64) (worked bool) {
 	if tl.done >= tick {
 		return false
 	}
+	worked = d.complete(tl, tick)
+	d.completeReady()
+	return worked
+}
+
+// complete is drain without the work of other timelines that is ready afterwards.
+func (d *Device) complete(tl *timeline, tick uint64) (worked bool) {
 	type goal struct {
 		tl   *timeline
 		tick uint64
@@ -148,7 +155,6 @@ func (d *Device) drain(tl *timeline, tick uint64) (worked bool) {
 			}
 		}
 	}
-	d.completeReady()
 	return worked
 }
 
@@ -188,7 +194,7 @@ func (d *Device) stepAtRandom() {
 func (d *Device) syncAll() (worked bool) {
 	if d.queued > 0 {
 		for _, tl := range d.timelines {
-			worked = d.drain(tl, tl.queued) || worked
+			worked = d.complete(tl, tl.queued) || worked
 		}
 	}
 	d.markAllSeen()
