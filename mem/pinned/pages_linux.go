@@ -9,7 +9,8 @@ import (
 
 const canMap = true
 
-// mapPages returns fresh pages outside Go's heap.
+// mapPages returns fresh pages outside Go's heap, of 2 MiB if the system permits: these are touched and page-locked
+// several times faster.
 func mapPages(size int64) ([]byte, error) {
 	pages, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err == unix.ENOMEM {
@@ -18,6 +19,7 @@ func mapPages(size int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
+	_ = unix.Madvise(pages, unix.MADV_HUGEPAGE)
 	return pages, nil
 }
 
