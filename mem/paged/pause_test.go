@@ -131,6 +131,26 @@ func TestPausedContentsBeyondOneHostBlock(t *testing.T) {
 	r.free(all...)
 }
 
+// Resume maps large pages first: that takes less time than the copies, which therefore queue up.
+func TestResumeBeginsWithLargePages(t *testing.T) {
+	r := simple(t, 2048, paged.Config{})
+	all := r.write([]driver.Stream{r.s}, 400*granule, 600*granule) // pages grow with the memory in use
+	r.must(r.a.Pause(paged.PauseOptions{}))
+	var sizes []int64
+	r.a.Observe(func(e mem.Event) {
+		if e.Action == mem.ActionSegmentMap {
+			sizes = append(sizes, e.Size)
+		}
+	})
+	r.must(r.a.Resume())
+	r.a.Observe(nil)
+	if n := len(sizes); n == 0 || sizes[0] == granule || sizes[n-1] != granule {
+		t.Errorf("pages were mapped in the order of sizes %d", sizes)
+	}
+	r.holdAll(all)
+	r.free(all...)
+}
+
 // With Discard no host memory is used, and addresses stay.
 func TestDiscardUsesNoHostMemory(t *testing.T) {
 	r := simple(t, 64, paged.Config{})

@@ -1,8 +1,10 @@
 package paged
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -19,8 +21,8 @@ type run struct {
 }
 
 const (
-	runSize  = 64 << 20 // a run of more than one page is at most as large
-	inFlight = 4        // runs whose copies are queued before the first of them is unmapped
+	maxRun   = 32 // granules: a run of more than one page is at most as large
+	inFlight = 32 // runs whose copies are queued before the first of them is unmapped
 )
 
 // runs returns the pages that live blocks touch, in the order of their addresses: those of a pause if there are any,
@@ -44,7 +46,7 @@ func (a *Allocator) runs(ps *pause) (all []run) {
 			case !paused:
 				host, next = next, next+int64(mp.n)*a.granule
 			}
-			all = appendPage(all, mp.page, run{
+			all = a.appendPage(all, mp.page, run{
 				at: a.address(mp), size: int64(mp.n) * a.granule, host: host, region: mp.region,
 				mapped: p.counted != 0,
 			})
@@ -54,11 +56,11 @@ func (a *Allocator) runs(ps *pause) (all []run) {
 }
 
 // appendPage adds a page to the last run if it continues it, or else to a new one.
-func appendPage(all []run, i pref, one run) []run {
+func (a *Allocator) appendPage(all []run, i pref, one run) []run {
 	if n := len(all); n > 0 {
 		last := &all[n-1]
 		if last.at+driver.Pointer(last.size) == one.at && last.host+last.size == one.host &&
-			last.region == one.region && last.mapped == one.mapped && last.size+one.size <= runSize {
+			last.region == one.region && last.mapped == one.mapped && last.size+one.size <= maxRun*a.granule {
 			last.size += one.size
 			last.pages = append(last.pages, i)
 			return all
@@ -188,13 +190,17 @@ func (a *Allocator) dropPages(r *run) (err error) {
 	return err
 }
 
-// takeBack gets memory for all paused pages, and copies their contents back. While one run is copied, the next one is
-// mapped. If it fails, the pages are still paused.
+// takeBack gets memory for all paused pages, and copies their contents back. While one run is copied, the next ones are
+// mapped: those of large pages first, whose mapping takes less time than the copy, so that copies queue up and the link
+// is busy while the others are mapped. If it fails, the pages are still paused.
 func (a *Allocator) takeBack(ps *pause) error {
 	if len(ps.at) == 0 {
 		return nil
 	}
 	all := a.runs(ps)
+	slices.SortStableFunc(all, func(x, y run) int {
+		return cmp.Compare(int64(len(x.pages))*y.size, int64(len(y.pages))*x.size)
+	})
 	var err error
 	done := 0
 	for ; err == nil && done < len(all); done++ {
