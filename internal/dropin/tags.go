@@ -110,7 +110,8 @@ func (g *gpu) paged(what string) (*paged.Allocator, error) {
 		driver.ErrUnsupported)
 }
 
-// freeCachedTags frees the cached memory of all tags, for a request that found no room. It reports whether there was any.
+// freeCachedTags frees the cached memory of all tags, for a request that found no room. It reports whether there was
+// any.
 func (g *gpu) freeCachedTags() bool {
 	var before, after int64
 	for _, pool := range g.tagged.all() {
