@@ -18,12 +18,12 @@ type steps struct {
 }
 
 // Step runs f, one repetition of a program that repeats, such as a training step. The first times the operations and
-// the second is recorded. Then a plan is made, on a goroutine of its own, with simulations that take seconds of the processor's time; steps go
-// on without it until it is ready (see WaitForPlan). From then on the runtime knows when each tensor is read next,
-// and chooses by that what to evict and what to copy. It times the first planned steps, with and without the plan and
-// copies to the host, and goes on with what is fastest. If a step runs other operations than the recorded one, the
-// runtime goes on without a plan, and records the next step again. Step returns the error of f. Steps do not nest;
-// calls outside of steps are not planned.
+// the second is recorded. Then a plan is made, on a goroutine of its own, with simulations that take some seconds of a
+// processor's time, and up to half a minute for steps of 10,000 operations; steps go on without it until it is ready
+// (see WaitForPlan). From then on the runtime knows when each tensor is read next, and chooses by that what to evict
+// and what to copy. It times the first planned steps, with and without the plan and copies to the host, and goes on
+// with what is fastest. If a step runs other operations than the recorded one, the runtime goes on without a plan, and
+// records the next step again. Step returns the error of f. Steps do not nest; calls outside of steps are not planned.
 func (r *Runtime) Step(f func() error) (err error) {
 	if err := r.beginStep(); err != nil {
 		return err
