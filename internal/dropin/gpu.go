@@ -137,11 +137,11 @@ func (g *gpu) setLimit(bytes int64) error {
 func (g *gpu) release() error {
 	raw.SetCurrent(g.dev, nil)
 	err := g.tagged.close()
-	if g.host != nil {
-		err = errors.Join(err, g.host.Close())
-	}
 	if c, ok := g.alloc.(interface{ Close() error }); ok {
 		err = errors.Join(c.Close(), err)
+	}
+	if g.host != nil { // after the allocator, whose pauses have blocks of it
+		err = errors.Join(err, g.host.Close())
 	}
 	g.streams.Store(nil)
 	return errors.Join(err, g.dev.Close())

@@ -151,3 +151,13 @@ func TestCachedMemoryOfTagsServesOthers(t *testing.T) {
 	testkit.Must(t, p.Free(alloc(t, p, 7, 60*mib)))
 	testkit.Must(t, p.Free(allocTagged(t, p, "weights", 50*mib)))
 }
+
+// A process can be closed while memory is paused.
+func TestCloseWhilePaused(t *testing.T) {
+	for _, tag := range []string{"", "weights"} {
+		p, _ := newProcess(t, "")
+		at := allocTagged(t, p, "weights", 5*mib)
+		testkit.Must(t, p.Pause(0, tag, false))
+		testkit.Must(t, p.Free(at)) // Close is called at the end of the test
+	}
+}
