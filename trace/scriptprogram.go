@@ -3,9 +3,9 @@ package trace
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 
+	"github.com/ashlar-go/ashlar/internal/numbering"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -81,7 +81,9 @@ func (p *Program) command(i int, c *Command) error {
 // them. A script with work, sync, wait or limit commands, or one that frees a block that is not allocated, is refused
 // with a *ScriptError.
 func (s *Script) Program() (*Program, error) {
-	p := &Program{Pools: []mem.PoolID{{}}}
+	var pools numbering.Numbering[mem.PoolID]
+	pools.Of(mem.PoolID{}) // the default one has the number 0
+	p := &Program{Pools: pools.Values}
 	names := map[string]uint32{} // allocated or pending blocks
 	pending := map[string]bool{}
 	for i := range s.Commands {
@@ -94,14 +96,11 @@ func (s *Script) Program() (*Program, error) {
 		case VerbNone, VerbDevice, VerbAllocator, VerbStats, VerbSegments, VerbSnapshot:
 		case VerbAlloc, VerbTry:
 			op := Op{Kind: OpTry, Size: c.Size, Stream: c.Stream}
-			pool := slices.Index(p.Pools, c.Pool)
-			if pool < 0 {
-				if pool = len(p.Pools); pool == maxPools {
-					return fail("more than %d pools", maxPools)
-				}
-				p.Pools = append(p.Pools, c.Pool)
+			pool := pools.Of(c.Pool)
+			if pool == maxPools {
+				return fail("more than %d pools", maxPools)
 			}
-			op.Pool = uint16(pool)
+			p.Pools, op.Pool = pools.Values, uint16(pool)
 			p.Streams = max(p.Streams, int(c.Stream)+1)
 			if c.Verb == VerbAlloc {
 				if taken {
