@@ -61,8 +61,8 @@ func (r *core) beginStep() error {
 	return nil
 }
 
-// WaitForPlan waits until the plan of the recorded step is made, if it is being made: the next step follows it. Programs
-// need not call it. It makes the steps of a short program or of a measurement comparable.
+// WaitForPlan waits until the plan of the recorded step is made, if it is being made: the next step follows it.
+// Programs need not call it. It makes the steps of a short program or of a measurement comparable.
 func (r *core) WaitForPlan() {
 	r.lock("WaitForPlan")
 	p := r.steps.making
