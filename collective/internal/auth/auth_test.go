@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,18 @@ type end struct {
 	err  error
 }
 
+// pipe returns a connection that ends before a test does, if its ends wait for each other.
+func pipe() (here, there net.Conn) {
+	here, there = net.Pipe()
+	for _, c := range []net.Conn{here, there} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	return here, there
+}
+
 // meet runs a handshake over a pipe. An end that fails closes its connection, as callers do.
 func meet(dialer, listener *Key, dialed, accepted string) (d, l end) {
-	here, there := net.Pipe()
+	here, there := pipe()
 	done := make(chan end)
 	go func() {
 		c, err := dialer.Dial(there, dialed)
@@ -103,12 +113,24 @@ func (c *taped) Write(b []byte) (int, error) { return c.wrote.Write(b) }
 // A listener that sends everything back proves nothing.
 func TestReflection(t *testing.T) {
 	key := NewKey([]byte("secret"), "job", false)
-	here, there := net.Pipe()
+	here, there := pipe()
 	go io.Copy(there, there)
 	if _, err := key.Dial(here, "a test"); !errors.Is(err, ErrProof) {
 		t.Errorf("got %v", err)
 	}
 	here.Close()
+}
+
+// A greeting that is cut off is told from another protocol.
+func TestShortGreetings(t *testing.T) {
+	for said, want := range map[string]error{
+		"": io.EOF, "ash": io.ErrUnexpectedEOF, greeting: io.ErrUnexpectedEOF, greeting + "0123": io.ErrUnexpectedEOF,
+		"x": ErrProtocol, "GET / HTTP/1.1\r\n\r\n": ErrProtocol, "ashlar\x00\x02": ErrProtocol,
+	} {
+		if _, err := readNonce(strings.NewReader(said)); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", said, err, want)
+		}
+	}
 }
 
 // A proof is for one handshake, purpose and end.
@@ -159,7 +181,7 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	for i, want := range []bool{true, false} {
-		here, there := net.Pipe()
+		here, there := pipe()
 		go func() {
 			tls.Server(there, configs[i]).Handshake()
 			there.Close()
