@@ -288,6 +288,7 @@ func TestPageSaysWhatNext(t *testing.T) {
 	b.goTo("view", "holders")
 	b.wait(`document.querySelectorAll('tbody tr').length > 1 && ashlarView.current.by === 'category'`)
 	b.goTo("view", "memory")
+	b.wait(`[...document.querySelectorAll('#details .legend li')].some((e) => e.textContent === 'activations0B')`)
 	b.press("#details button", "out of memory")
 	b.press("#details button", "What would have helped?")
 	b.wait(`ashlarView.shown === 'whatif'`)

@@ -89,6 +89,9 @@ export class Legend {
     const shown = answer.holders.slice(0, 40)
     const items = shown.map((h) => this.item(key, h, recording, lines))
     const others = answer.bytes - shown.reduce((sum, h) => sum + h.bytes, 0)
+    // The colours of categories are explained also if none of their blocks is active at the moment.
+    const absent = key === 'category' ? recording.categories.filter((c) => !shown.some((h) => h.values[0] === c)) : []
+    items.push(...absent.map((c) => this.item(key, { values: [c], bytes: 0 }, recording, lines)))
     if (others > 0) items.push(el('li', { class: 'bar' }, el('span', { class: 'label' }, 'others'), bytes(others)))
     this.element.replaceChildren(
       el('h2', {}, `By ${key}: ${bytes(answer.bytes)}`),
