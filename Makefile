@@ -34,7 +34,10 @@ fuzz: ## every fuzz target on FUZZTIME inputs (default 50000x)
 	FUZZTIME=$(FUZZTIME) bash .ci/check fuzz
 
 campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
-	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
+	go test -v -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
+	go test -timeout 0 ./mem/paged -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))
+	go test -timeout 0 ./mem/arena -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))
+	go test -timeout 0 ./mem/planned -run 'TestHistories$$' -histories $(SEEDS)
 	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
 	go test -timeout 0 ./mem/paged -run GraphsInRandomHistories -histories 100000

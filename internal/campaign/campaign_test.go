@@ -2,57 +2,109 @@
 //
 //	make campaign SEEDS=1000 OPS=20000
 //
-// Every seed runs the caching allocator under several settings on a simulated device whose work completes at random.
-// A failure names its seed and prints a script; -seed starts there again.
+// Every seed runs every allocator under several settings, on a simulated device whose work completes at random, and with
+// shorter histories on host memory. Every driver call of some histories fails in turn. A failure names its seed and prints
+// a shrunk script; -seed starts there again. With -v the test logs how many operations it has done, and the rate.
 package campaign
 
 import (
 	"flag"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/magazine"
 	"github.com/ashlar-go/ashlar/mem/memtest"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seeds     = flag.Int("seeds", 1, "how many seeds")
-	ops       = flag.Int("ops", 300, "operations of each random history")
+	ops       = flag.Int("ops", 100, "operations of each random history on simulated devices")
 )
 
-var settings = []string{
-	"",
-	"expandable_segments:True",
-	"max_split_size_mb:21",
-	"roundup_power2_divisions:4",
-	"garbage_collection_threshold:0.5,limit:256MiB",
-	"expandable_segments:True,garbage_collection_threshold:0.3,max_split_size_mb:64,limit:300MiB",
+const mib = 1 << 20
+
+// A subject is an allocator under some settings.
+type subject struct {
+	name string
+	cfg  memtest.Config // what the suite is to know of it
+	make func(dev driver.Device) (mem.Allocator, error)
+}
+
+func subjects() (all []subject) {
+	add := func(name string, cfg memtest.Config, open func(driver.Device) (mem.Allocator, error)) {
+		all = append(all, subject{name, cfg, open})
+	}
+	for _, text := range []string{
+		"",
+		"expandable_segments:True",
+		"max_split_size_mb:21",
+		"roundup_power2_divisions:4",
+		"garbage_collection_threshold:0.5,limit:256MiB",
+		"expandable_segments:True,garbage_collection_threshold:0.3,max_split_size_mb:64,limit:300MiB",
+	} {
+		add("caching:"+text, memtest.Config{}, func(dev driver.Device) (mem.Allocator, error) { return cached(dev, text) })
+	}
+	add("magazine", memtest.Config{LowRequestedPeak: true}, func(dev driver.Device) (mem.Allocator, error) {
+		below, err := cached(dev, "")
+		if err != nil {
+			return nil, err
+		}
+		return magazine.New(below, magazine.Options{}), nil
+	})
+	for name, c := range map[string]direct.Config{"direct": {}, "direct:session": {Session: true}} {
+		add(name, memtest.Config{}, func(dev driver.Device) (mem.Allocator, error) { return direct.New(dev, c), nil })
+	}
+	waits := memtest.Config{Waits: true}
+	for name, c := range map[string]bfc.Config{"bfc": {}, "bfc:virtual": {Virtual: true}} {
+		add(name, waits, func(dev driver.Device) (mem.Allocator, error) { return bfc.New(dev, c) })
+	}
+	waits.Alignment = 512
+	for name, c := range map[string]paged.Config{
+		"paged": {}, "paged:limit": {Limit: 160 * mib}, "paged:returning": {Keep: paged.KeepNone}, "paged:plain": {NoAliases: true},
+	} {
+		add(name, waits, func(dev driver.Device) (mem.Allocator, error) { return paged.New(dev, c) })
+	}
+	waits.Reserved = mib / 16
+	add("arena:pages", waits, func(dev driver.Device) (mem.Allocator, error) {
+		return arena.New(dev, arena.Config{Page: 8 * mib, Bounce: mib / 16})
+	})
+	return all
+}
+
+func cached(dev driver.Device, settings string) (mem.Allocator, error) {
+	cfg, _, err := caching.ParseConfig(settings)
+	if err != nil {
+		return nil, err
+	}
+	return caching.New(dev, cfg)
 }
 
 func TestCampaign(t *testing.T) {
+	var done atomic.Int64
+	start := time.Now()
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
-		for _, text := range settings {
-			t.Run(fmt.Sprintf("seed%d/%s", seed, text), func(t *testing.T) {
-				cfg, _, err := caching.ParseConfig(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				memtest.Run(t, memtest.Config{
-					Sim: sim.Options{Total: 512 << 20, Seed: seed, Completion: sim.AtRandom},
-					New: func(t testing.TB, dev driver.Device) mem.Allocator {
-						a, err := caching.New(dev, cfg)
-						if err != nil {
-							t.Fatal(err)
-						}
-						return a
-					},
-					Ops: *ops, Seeds: 1, Seed: seed, FaultOps: 20,
-				})
-			})
-		}
+		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
+			for _, s := range subjects() {
+				c := s.cfg
+				c.Sim = sim.Options{Total: 512 * mib, Seed: seed, Completion: sim.AtRandom}
+				c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &done
+				construct := func(dev driver.Device, _ struct{}) (mem.Allocator, error) { return s.make(dev) }
+				memtest.RunAll(t, c, construct, map[string]struct{}{s.name: {}})
+			}
+		})
 	}
+	took := time.Since(start)
+	t.Logf("%d operations in %v, %.0f a second", done.Load(), took.Round(time.Second), float64(done.Load())/took.Seconds())
 }

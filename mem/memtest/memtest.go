@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -63,6 +64,9 @@ type Config struct {
 	// Waits is true if the allocator makes a stream wait for others that still use memory, so that it may reuse the
 	// memory before they are done.
 	Waits bool
+
+	// Operations, if not nil, counts the operations of random histories, shrinking included.
+	Operations *atomic.Int64
 
 	// LowRequestedPeak is true if the peak of RequestedBytes may be too low, because it is that of an allocator below,
 	// whose blocks serve later requests of other sizes.
