@@ -1,12 +1,14 @@
 package host
 
+import "unsafe"
+
 // Where a copy reads along one axis and writes along another, one of both would touch a cache line and a page for each
 // element, and many of them in one set of the cache if rows are a power of two apart. So such copies go in tiles: a
 // tile is read by rows of the source (tileRow bytes each), turned in the cache, and written by rows of the destination
 // (tileLen elements each).
 const (
 	tileLen = 64
-	tileRow = 512
+	tileRow = 1024
 	// from one row of the tile to the next: not a power of two, which would be few sets of the cache
 	pitch = tileLen + 8
 )
@@ -42,8 +44,9 @@ type tiling struct {
 	dstDown     int  // strides; the destination's along is 1
 	srcDown     int
 	srcAlong    int
-	height      int // of a band: indices of down
-	bands       int // of one element of outer
+	height      int  // of a band: indices of down
+	streaming   bool // rows are written past the caches, if they can be
+	bands       int  // of one element of outer
 }
 
 func tilingOf(p plan, c copying) *tiling {
@@ -54,6 +57,7 @@ func tilingOf(p plan, c copying) *tiling {
 		dstDown: p.strides[0][i], srcDown: p.strides[1][i], srcAlong: p.strides[1][last],
 	}
 	t.height = tileRow / t.size
+	t.streaming = hasAVX2 && c.conv == nil && p.n*c.to >= streamSize
 	t.bands = (t.down + t.height - 1) / t.height
 	t.outer.removeAxis(last)
 	t.outer.removeAxis(i)
@@ -95,6 +99,9 @@ func (t *tiling) band(dst, src []byte, at, from, n int, work *workspace) {
 	for i := 0; i < t.along; i += tileLen {
 		m := min(tileLen, t.along-i)
 		t.transpose(tile, src, from+i*t.srcAlong, n, m)
+		if t.streaming && t.stream(dst[(at+i)*t.to:], tile, n, m) {
+			continue
+		}
 		for j := range n {
 			row := tile[j*pitch*t.size:][:m*t.size]
 			to := dst[(at+j*t.dstDown+i)*t.to:][:m*t.to]
@@ -107,8 +114,55 @@ func (t *tiling) band(dst, src []byte, at, from, n int, work *workspace) {
 	}
 }
 
+// stream writes n rows of m elements of the tile to dst past the caches, and reports whether it can.
+func (t *tiling) stream(dst, tile []byte, n, m int) bool {
+	size, step := m*t.to, t.dstDown*t.to
+	if step < 0 || (int(uintptr(unsafe.Pointer(&dst[0])))|step|size)%64 != 0 {
+		return false
+	}
+	_ = dst[(n-1)*step+size-1]
+	streamRows(unsafe.Pointer(&dst[0]), unsafe.Pointer(&tile[0]), step, pitch*t.to, size, n)
+	return true
+}
+
 // transpose copies m rows of n elements of the source to columns of the tile.
 func (t *tiling) transpose(tile, src []byte, from, n, m int) {
+	rows, columns := t.turn(tile, src[from*t.size:], n, m)
+	if rows > 0 {
+		t.transposeRest(tile[rows*t.size:], src, from+rows*t.srcAlong, n, m-rows)
+		t.transposeRest(tile[columns*pitch*t.size:], src, from+columns*t.srcDown, n-columns, rows)
+		return
+	}
+	t.transposeRest(tile, src, from, n, m)
+}
+
+// A turner turns so many rows, and a multiple of so many columns, with vectors: rows of n elements of the source, which
+// are step bytes apart, become columns of the tile, whose rows are pitch bytes apart.
+type turner struct {
+	turn          func(tile, src unsafe.Pointer, pitch, step, n int)
+	rows, columns int
+}
+
+// turn is transpose of as many rows and columns as vectors do, whose numbers it returns, or 0.
+func (t *tiling) turn(tile, src []byte, n, m int) (rows, columns int) {
+	if !hasAVX2 || t.size >= len(turners) || t.srcDown != 1 || t.srcAlong < 0 {
+		return 0, 0
+	}
+	u := &turners[t.size]
+	rows, columns = m-m%u.rows, n-n%u.columns
+	if rows == 0 || columns == 0 {
+		return 0, 0
+	}
+	_ = src[((rows-1)*t.srcAlong+columns)*t.size-1]
+	for i := 0; i < rows; i += u.rows {
+		u.turn(unsafe.Pointer(&tile[i*t.size]), unsafe.Pointer(&src[i*t.srcAlong*t.size]), pitch*t.size,
+			t.srcAlong*t.size, columns)
+	}
+	return rows, columns
+}
+
+// transposeRest is transpose without vectors.
+func (t *tiling) transposeRest(tile, src []byte, from, n, m int) {
 	switch t.size {
 	case 1:
 		transposeTile(viewOf[uint8](tile), viewOf[uint8](src), from, t.srcDown, t.srcAlong, n, m)
