@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
@@ -55,14 +56,15 @@ const (
 	slotBytes = 64 << 10
 	slotLimit = 256
 	areaBytes = 2 << 20
-	areaLimit = 32
+	areaLimit = 64
 	areaShare = areaLimit / 2 // maximum for one copy, so that others need not wait for it
 )
 
 // A staging holds a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
 // call.
 type staging struct {
-	workers int // maximum number of goroutines of one copy
+	workers int          // maximum number of goroutines of one copy
+	copies  atomic.Int32 // long copies in progress
 	slots   pool
 	areas   pool
 }

@@ -515,6 +515,30 @@ func TestAStreamThatKeepsUpNeedsFewAreas(t *testing.T) {
 	}
 }
 
+// Long copies at the same time share the workers, and each has at least its caller.
+func TestCopiesAtOnceShareTheWorkers(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	s, g := r.stream(), r.d.staged()
+	g.workers = 4
+	var copies []*longCopy
+	for i, want := range []int{4, 2, 1, 1, 1} {
+		c := newLongCopy(s, "Stream.CopyIn", 64<<20, func(*longCopy, *copier) error { return nil })
+		if c.workers != want {
+			t.Errorf("copy %d has %d workers, want %d", i, c.workers, want)
+		}
+		copies = append(copies, c)
+	}
+	r.ok(r.d.enter("Stream.CopyIn"))
+	defer r.d.leave()
+	for _, c := range copies {
+		first, _ := g.areas.take(s.handle)
+		r.ok(c.run(first))
+	}
+	if c := newLongCopy(s, "Stream.CopyIn", 64<<20, nil); c.workers != 4 {
+		t.Errorf("a copy alone has %d workers, want 4", c.workers)
+	}
+}
+
 // TestALaneThatWakesLateDoesNothing: the copy is over, and its device may be closed.
 func TestALaneThatWakesLateDoesNothing(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})
