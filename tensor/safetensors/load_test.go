@@ -167,6 +167,28 @@ func TestLoadAll(t *testing.T) {
 	}
 }
 
+// Large loads go through page-locked memory, whether they end well or not.
+func TestLargeLoads(t *testing.T) {
+	defer func(from int64) { lockFrom = from }(lockFrom)
+	lockFrom = 1
+	p := tensortest.Sim(t)
+	path, data := manyPieces(t, t.TempDir(), 0)
+	c, err := Open(path, Options{})
+	testkit.Must(t, err)
+	defer c.Close()
+	s := p.Scope()
+	all, err := c.LoadAll(t.Context(), s.Place, nil)
+	testkit.Must(t, err)
+	if got := append(tensortest.Content(t, all["big"]), tensortest.Content(t, all["small"])...); !bytes.Equal(got, data) {
+		t.Error("other bytes")
+	}
+	s.Close()
+	testkit.Must(t, os.Truncate(path, int64(len(data)/2)))
+	if _, err := c.LoadAll(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("of half a file: %v", err)
+	}
+}
+
 // A load that ends halfway leaves nothing behind.
 func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 	p := tensortest.Sim(t)

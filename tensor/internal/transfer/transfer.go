@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Piece is the number of bytes to move at once: enough to keep disk and link busy, and small enough to hold two.
-const Piece = 8 << 20
+// Piece is the number of bytes to move at once: enough to keep disk and link busy, and small enough to hold several.
+const Piece = 4 << 20
 
 // New returns a tensor over new memory of size bytes, which its elements fill with the given strides (nil: row-major).
 // The caller or p's scope owns it.
