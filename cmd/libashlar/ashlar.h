@@ -102,7 +102,28 @@ typedef struct ashlar_segment {
 	int32_t large, expandable;
 	const ashlar_piece *pieces;
 	int64_t num_pieces;
+	uint64_t pool[2]; /* ID of its private pool, or zeros */
 } ashlar_segment;
+
+/* The ID of a private pool: PyTorch's MempoolId_t. */
+typedef struct ashlar_pool {
+	uint64_t id[2];
+} ashlar_pool;
+
+/* The calls of pool. */
+enum {
+	ASHLAR_POOL_RETAIN,     /* adds a user, and makes the pool if it does not exist */
+	ASHLAR_POOL_BEGIN,      /* adds a user whose requests go to the pool from now on, such as a capture */
+	ASHLAR_POOL_END,        /* ends BEGIN's requests, not the user */
+	ASHLAR_POOL_RELEASE,    /* removes a user: after the last, the memory of free blocks serves others */
+	ASHLAR_POOL_USE_ON_OOM, /* the pool serves other requests that would fail, if no graph uses it */
+	ASHLAR_POOL_NOT_ON_OOM,
+	ASHLAR_POOL_NO_SPLIT, /* free blocks are allocated as a whole */
+	ASHLAR_POOL_USERS     /* changes nothing */
+};
+
+/* Receives a block of a pool whose state was restored: live is 0 for a block that is not live any more. */
+typedef void (*ashlar_restored_fn)(void *ctx, void *p, int32_t live);
 
 typedef void (*ashlar_segment_fn)(void *ctx, const ashlar_segment *segment);
 
@@ -208,6 +229,28 @@ typedef struct ashlar_api {
 
 	/* Stores the bytes of a device that are paused, and those of page-locked host memory for contents. */
 	ashlar_status (*pause_info)(int32_t device, int64_t *paused, int64_t *host);
+
+	/* Private pools, whose memory serves no other requests. They need the backend paged. */
+
+	/* Does a call, and stores the number of users that the pool has then in *users, unless that is NULL. All work that
+	 * graphs of the pool have queued must be done before its last RELEASE, or be on streams of alloc. */
+	ashlar_status (*pool)(int32_t device, ashlar_pool id, int32_t call, int64_t *users);
+
+	/* As alloc, from a pool. */
+	ashlar_status (*alloc_in_pool)(
+		int32_t device, uintptr_t stream, size_t size, uint32_t flags, ashlar_pool id, void **out);
+
+	/* Stores 1 in *same if the live blocks of a pool are those at count addresses, or else 0. */
+	ashlar_status (*pool_live)(int32_t device, ashlar_pool id, const uint64_t *live, size_t count, int32_t *same);
+
+	/* Stores the number of a new record of which blocks of a pool are live. */
+	ashlar_status (*checkpoint)(int32_t device, ashlar_pool id, uint64_t *state);
+
+	/* Makes the blocks live that were live at a checkpoint, at the same addresses, and no others. Calls fn for each block
+	 * that was live before, and each that is live now. Every one that is live must be freed once. fn must not call
+	 * Ashlar. */
+	ashlar_status (*restore)(int32_t device, uint64_t state, ashlar_restored_fn fn, void *ctx);
+	ashlar_status (*drop_checkpoint)(uint64_t state);
 } ashlar_api;
 
 /* Returns the table, or NULL if the library is older than the wanted version. */

@@ -253,6 +253,7 @@ func report(s dropin.Segment, fn C.ashlar_segment_fn, ctx unsafe.Pointer) {
 		address: C.uint64_t(s.Ptr), stream: C.uint64_t(s.Handle), size: C.int64_t(s.TotalSize),
 		allocated: C.int64_t(s.AllocatedSize), active: C.int64_t(s.ActiveSize), requested: C.int64_t(s.RequestedSize),
 		large: truth(s.Large), expandable: truth(s.Expandable), num_pieces: C.int64_t(len(pieces)),
+		pool: [2]C.uint64_t{C.uint64_t(s.Pool[0]), C.uint64_t(s.Pool[1])},
 	}
 	var pinner runtime.Pinner // cgo requires it: segment is Go memory that holds a pointer to other Go memory
 	defer pinner.Unpin()

@@ -274,6 +274,55 @@ static ashlar_status guard_pause_info(int32_t device, int64_t *paused, int64_t *
 	return explained(ashlarGoPauseInfo(device, paused, host, call()));
 }
 
+static ashlar_status guard_pool(int32_t device, ashlar_pool id, int32_t change, int64_t *users)
+{
+	int64_t ignored;
+	ENTER();
+	return explained(
+		ashlarGoPool(device, id.id[0], id.id[1], change, users != NULL ? users : &ignored, call()));
+}
+
+static ashlar_status guard_alloc_in_pool(
+	int32_t device, uintptr_t stream, size_t size, uint32_t flags, ashlar_pool id, void **out)
+{
+	ENTER();
+	*out = NULL;
+	if (size == 0)
+		return ASHLAR_OK;
+	if (flags != 0)
+		return invalid("ashlar: alloc_in_pool with flags: an external stream may only be recorded");
+	ashlar_call *c = call();
+	ashlar_status status = ashlarGoAllocInPool(device, stream, size, id.id[0], id.id[1], c);
+	if (status == ASHLAR_OK)
+		*out = (void *)(uintptr_t)c->address;
+	return explained(status);
+}
+
+static ashlar_status guard_pool_live(
+	int32_t device, ashlar_pool id, const uint64_t *live, size_t count, int32_t *same)
+{
+	ENTER();
+	return explained(ashlarGoPoolLive(device, id.id[0], id.id[1], (uint64_t *)live, count, same, call()));
+}
+
+static ashlar_status guard_checkpoint(int32_t device, ashlar_pool id, uint64_t *state)
+{
+	ENTER();
+	return explained(ashlarGoCheckpoint(device, id.id[0], id.id[1], state, call()));
+}
+
+static ashlar_status guard_restore(int32_t device, uint64_t state, ashlar_restored_fn fn, void *ctx)
+{
+	ENTER();
+	return explained(ashlarGoRestore(device, state, fn, ctx, call()));
+}
+
+static ashlar_status guard_drop_checkpoint(uint64_t state)
+{
+	ENTER();
+	return explained(ashlarGoDropCheckpoint(state, call()));
+}
+
 static void guard_closing(void) { atomic_store(&ending, 1); }
 
 static const ashlar_api table = {
@@ -306,6 +355,12 @@ static const ashlar_api table = {
 	.pause = guard_pause,
 	.resume = guard_resume,
 	.pause_info = guard_pause_info,
+	.pool = guard_pool,
+	.alloc_in_pool = guard_alloc_in_pool,
+	.pool_live = guard_pool_live,
+	.checkpoint = guard_checkpoint,
+	.restore = guard_restore,
+	.drop_checkpoint = guard_drop_checkpoint,
 };
 
 __attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t want)

@@ -19,7 +19,10 @@ func TestLibrary(t *testing.T) {
 	library, host := filepath.Join(dir, "libashlar.so"), filepath.Join(dir, "host")
 	run(t, "go", "build", "-tags", "libashlar,fakecuda", "-buildmode=c-shared", "-o", library, ".")
 	run(t, "gcc", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", host, "testdata/host.c", "-ldl")
-	for _, name := range []string{"blocks", "pins", "limit", "reports", "peers", "captures", "pauses", "panics", "closing", "settings"} {
+	for _, name := range []string{
+		"blocks", "pins", "limit", "reports", "peers", "captures", "pools", "pauses", "panics", "closing",
+		"settings",
+	} {
 		t.Run(name, func(t *testing.T) { run(t, host, library, name) })
 	}
 	t.Run("forks", func(t *testing.T) { run(t, host, library, "forks", strconv.Itoa(*forks)) })

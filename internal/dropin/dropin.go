@@ -24,6 +24,7 @@ import (
 //	pins     blocks that are not freed yet because they are pinned (pin.go)
 //	foreign  blocks used by streams that their owner may destroy (external.go)
 //	tags     memory that is paused by itself: a pool on each device (tags.go, pause.go)
+//	states   checkpoints of private pools (pool.go)
 
 // ErrInvalid is matched by the errors for wrong arguments and settings.
 var ErrInvalid = errors.New("ashlar: invalid argument")
@@ -44,6 +45,7 @@ type Process struct {
 	foreign externalUses
 	tags    tagNames
 	pausing sync.Mutex // held by Pause and Resume, and for gpu.host
+	states  states     // checkpoints of pools
 }
 
 // New returns a Process with the given number of devices and the settings in text (see settings). It calls open for

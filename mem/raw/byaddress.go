@@ -207,3 +207,18 @@ func (x *LiveBlocks) unknown(call string, p driver.Pointer) string {
 	return what + fmt.Sprintf("the nearest below is %d bytes at %#x, %d bytes short of it", b.Size, uint64(b.Ptr),
 		offset-uint64(b.Size))
 }
+
+// replace records the live blocks of an allocator's pool after its state was restored. Blocks of the pool that were
+// live before have no entries any more.
+func (x *LiveBlocks) replace(from *source, d *mem.PoolDelta) {
+	for _, b := range d.Freed {
+		shard := x.blocks.Lock(b.Ptr)
+		delete(shard.At, b.Ptr)
+		shard.Unlock()
+	}
+	for _, b := range d.Live {
+		shard := x.blocks.Lock(b.Ptr)
+		shard.Put(b.Ptr, liveEntry{Block: b, from: from})
+		shard.Unlock()
+	}
+}

@@ -158,3 +158,9 @@ func AllocFrom(dev driver.Device, a mem.Allocator, s driver.Stream, size int64) 
 
 // CurrentBlocks returns the live blocks of AllocCurrent on all devices. They are freed through it.
 func CurrentBlocks() *LiveBlocks { return &liveBlocks }
+
+// Restored records the live blocks of a pool of an allocator of dev, whose state was restored. Free and Delete then
+// take the restored blocks, and no block that the pool had before.
+func Restored(dev driver.Device, a mem.Allocator, d *mem.PoolDelta) {
+	liveBlocks.replace(&source{a, dev}, d)
+}

@@ -108,7 +108,7 @@ def _activate(
         warnings.warn(f"{err}; using the pluggable tier, which refuses much of PyTorch", RuntimeWarning, stacklevel=5)
         return result
     library = _initialized_library(torch, wanted)
-    shim.install(library.table(), f"name:{wanted.name}")
+    shim.install(library.table(), f"name:{wanted.name},graphs:{wanted.graphs}")
     return Active(wanted, tier_of_shim, library, shim)
 
 

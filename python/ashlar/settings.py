@@ -15,7 +15,7 @@ from .errors import SettingsError
 TIERS = ("auto", "shim", "jit", "pluggable")
 
 # The keys of this package with their values; the first is the default.
-OWN_KEYS = {"name": ("ashlar", "native"), "graphs": ("native",), "tier": TIERS}
+OWN_KEYS = {"name": ("ashlar", "native"), "graphs": ("native", "ashlar"), "tier": TIERS}
 
 PYTORCH_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -68,7 +68,10 @@ def parse(text: str) -> Settings:
             raise SettingsError(f"the setting {key} can be {' or '.join(OWN_KEYS[key])}, not {value!r}")
         if own.setdefault(key, value) != value:
             raise SettingsError(f"the setting {key} is given twice, as {own[key]} and as {value}")
-    return Settings(library=",".join(rest), **own)
+    parsed = Settings(library=",".join(rest), **own)
+    if parsed.graphs == "ashlar" and parsed.backend() not in (None, "paged"):
+        raise SettingsError(f"the setting graphs:ashlar needs the backend paged, not {parsed.backend()}")
+    return parsed
 
 
 def from_environment(conf: str | None, environ: Mapping[str, str] = os.environ) -> Settings:

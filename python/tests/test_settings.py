@@ -31,7 +31,8 @@ class Parse(unittest.TestCase):
             ("backend", "'backend' must have the form key:value"),
             (":paged", "':paged' must have the form key:value"),
             ("name:cuda", "name can be ashlar or native, not 'cuda'"),
-            ("graphs:ashlar", "graphs can be native, not 'ashlar'"),
+            ("graphs:torch", "graphs can be native or ashlar, not 'torch'"),
+            ("graphs:ashlar,backend:caching", "graphs:ashlar needs the backend paged, not caching"),
             ("tier:fast", "tier can be auto or shim or jit or pluggable, not 'fast'"),
             ("tier:jit,tier:shim", "tier is given twice, as jit and as shim"),
         ):

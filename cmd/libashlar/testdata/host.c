@@ -162,6 +162,41 @@ static void test_captures(void)
 	CHECK(api->begin_capture(2) == ASHLAR_INVALID && api->end_capture(2) == ASHLAR_INVALID);
 }
 
+/* Counts the blocks that restore names as live, and those that it takes. */
+static void count_restored(void *ctx, void *p, int32_t live)
+{
+	(void)p;
+	((int *)ctx)[live]++;
+}
+
+/* Blocks of a pool are freed as others are; a restore brings the blocks of the checkpoint back. */
+static void test_pools(void)
+{
+	const ashlar_pool id = {{7, 0}};
+	void *x, *y, *z;
+	uint64_t state, expected;
+	int64_t users;
+	int32_t same;
+	int restored[2] = {0, 0};
+	CHECK(api->alloc_in_pool(0, 0, MIB, 0, id, &x) == ASHLAR_INVALID && x == NULL);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RETAIN, NULL) == ASHLAR_OK);
+	CHECK(api->pool(0, id, ASHLAR_POOL_BEGIN, &users) == ASHLAR_OK && users == 2);
+	CHECK(api->alloc_in_pool(0, 0, 3 * MIB, 0, id, &x) == ASHLAR_OK && x != NULL);
+	CHECK(api->pool(0, id, ASHLAR_POOL_END, NULL) == ASHLAR_OK);
+	CHECK(api->checkpoint(0, id, &state) == ASHLAR_OK);
+	CHECK(api->alloc_in_pool(0, 0, MIB, 0, id, &y) == ASHLAR_OK && api->alloc(0, 0, MIB, 0, &z) == ASHLAR_OK);
+	expected = (uint64_t)(uintptr_t)x;
+	CHECK(api->pool_live(0, id, &expected, 1, &same) == ASHLAR_OK && same == 0);
+	CHECK(api->restore(0, state, count_restored, restored) == ASHLAR_OK && restored[0] == 1 && restored[1] == 1);
+	CHECK(api->pool_live(0, id, &expected, 1, &same) == ASHLAR_OK && same == 1);
+	CHECK(api->free(y) == ASHLAR_UNKNOWN && api->free(x) == ASHLAR_OK && api->free(z) == ASHLAR_OK && live() == 0);
+	CHECK(api->drop_checkpoint(state) == ASHLAR_OK);
+	CHECK(api->restore(0, state, count_restored, restored) == ASHLAR_INVALID);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, NULL) == ASHLAR_OK);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, &users) == ASHLAR_OK && users == 0);
+	CHECK(api->pool(0, id, 99, NULL) == ASHLAR_INVALID);
+}
+
 /* Memory with a tag is paused by itself, and comes back at its address; other memory is not touched. */
 static void test_pauses(void)
 {
@@ -347,7 +382,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pauses", test_pauses},
+		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pools", test_pools}, {"pauses", test_pauses},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {

@@ -68,27 +68,41 @@ void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
 void *Allocator::alloc(DeviceIndex device, cudaStream_t stream, bool trackable, size_t size) {
 	const uint32_t mode = mode_.load(std::memory_order_relaxed);
 	if (C10_UNLIKELY(mode != 0 || !trackable)) {
-		if (!trackable || goes_to_native(mode, device, stream)) {
+		PoolFilters::Route route;
+		if (mode & pools_active) {
+			route = filters_.find(device, stream);
+		}
+		if (!trackable || goes_to_native(mode, route)) {
 			return alloc_native(device, stream, size);
 		}
 		if (mode & history_gathers) {
 			History::Operation operation(history_, RecordContext::STATE);
-			return alloc_ashlar(device, stream, size);
+			return alloc_ashlar(device, stream, size, route.id);
 		}
+		return alloc_ashlar(device, stream, size, route.id);
 	}
-	return alloc_ashlar(device, stream, size);
+	return alloc_ashlar(device, stream, size, default_pool);
 }
 
-bool Allocator::goes_to_native(uint32_t mode, DeviceIndex device, cudaStream_t stream) const {
+bool Allocator::goes_to_native(uint32_t mode, const PoolFilters::Route &route) const {
 	return (mode & caching_disabled) || ((mode & threads_on_native) && native_depth > 0) ||
-		((mode & pools_active) && filters_.accept(device, stream));
+		(route.id != default_pool && !route.ashlars);
 }
 
-void *Allocator::alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size) {
+// Asks Ashlar for memory of a pool.
+ashlar_status Allocator::ask(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool, void **p) {
+	const auto handle = reinterpret_cast<uintptr_t>(stream);
+	if (C10_UNLIKELY(pool != default_pool)) {
+		return api_->alloc_in_pool(device, handle, size, 0, ashlar_id(pool), p);
+	}
+	return api_->alloc(device, handle, size, 0, p);
+}
+
+void *Allocator::alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool) {
 	void *p = nullptr;
-	const ashlar_status status = api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
+	const ashlar_status status = ask(device, stream, size, pool, &p);
 	if (C10_UNLIKELY(status != ASHLAR_OK)) {
-		return alloc_failed(status, device, stream, size);
+		return alloc_failed(status, device, stream, size, pool);
 	}
 	accounts_.touch();
 	report_alloc(p, device);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +21,9 @@ namespace ashlar {
 // Allocator serves PyTorch's default pool from Ashlar and leaves the rest to native, PyTorch's own caching allocator:
 // private pools (graphs, MemPool), memory that other processes open, and allocations on streams that Ashlar cannot
 // follow. A pointer is native's if Ashlar does not know it.
+//
+// With the setting graphs:ashlar private pools are Ashlar's too. Native has a pool of the same ID beside each, for the
+// allocations that it serves, and it keeps the pools whose memory comes from an allocator of the program.
 //
 // Every DataPtr that it returns has the same deleter, for native's memory too. PyTorch compares deleters with
 // raw_deleter() in setCheckpointPoolState, and native does so in recordStream.
@@ -63,7 +67,7 @@ class Allocator final : public caching::CUDAAllocator {
 	void init(int device_count) override;
 	void enable(bool value) override;
 	bool isEnabled() const override { return native_->isEnabled(); }
-	std::string name() override { return name_; }
+	std::string name() override { return options_.name; }
 
 	// CUDAAllocator: limits and facts
 	double getMemoryFraction(DeviceIndex device) override;
@@ -72,7 +76,7 @@ class Allocator final : public caching::CUDAAllocator {
 	void cacheInfo(DeviceIndex device, size_t *largest) override;
 	void *getBaseAllocation(void *p, size_t *size) override;
 
-	// CUDAAllocator: private pools, which are native's
+	// CUDAAllocator: private pools
 	void beginAllocateToPool(DeviceIndex device, MempoolId_t id, PoolFilters::Filter filter) override;
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
 	void releasePool(DeviceIndex device, MempoolId_t id) override;
@@ -125,16 +129,23 @@ class Allocator final : public caching::CUDAAllocator {
 
 	class NativeOperation;
 
-	Allocator(const ashlar_api *api, caching::CUDAAllocator *native, std::string name);
+	struct Options {
+		std::string name = "ashlar";
+		bool own_pools = false; // private pools are Ashlar's
+	};
+	static Options parse(const std::string &text);
+
+	Allocator(const ashlar_api *api, caching::CUDAAllocator *native, Options options);
 	static void check_installable(const ashlar_api *api, caching::CUDAAllocator *native);
 	void change_mode(Mode bit, bool on);
 
 	// allocator.cpp
 	static void deleter(void *p) noexcept;
 	void *alloc(DeviceIndex device, cudaStream_t stream, bool trackable, size_t size);
-	void *alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size);
+	void *alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool);
+	ashlar_status ask(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool, void **p);
 	void free(void *p);
-	bool goes_to_native(uint32_t mode, DeviceIndex device, cudaStream_t stream) const;
+	bool goes_to_native(uint32_t mode, const PoolFilters::Route &route) const;
 	void report_alloc(void *p, DeviceIndex device);
 	void report_free(const ashlar_block &block);
 	void record_native_stream(const DataPtr &data, c10::cuda::CUDAStream stream);
@@ -145,10 +156,14 @@ class Allocator final : public caching::CUDAAllocator {
 	void *alloc_native(DeviceIndex device, cudaStream_t stream, size_t size);
 	void free_native(void *p);
 	bool is_uncached(void *p) const;
+	bool owns_pool(DeviceIndex device, MempoolId_t id) const;
+	void change_pool(DeviceIndex device, MempoolId_t id, int32_t change, const char *what);
+	void wait_for_graphs(DeviceIndex device, MempoolId_t id);
 
 	// outofmemory.cpp: running out of it
-	void *alloc_failed(ashlar_status status, DeviceIndex device, cudaStream_t stream, size_t size);
-	void *retry_alloc(DeviceIndex device, cudaStream_t stream, size_t size);
+	void *alloc_failed(
+		ashlar_status status, DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool);
+	void *retry_alloc(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool);
 	[[noreturn]] void throw_out_of_memory(
 		DeviceIndex device, cudaStream_t stream, size_t size, const std::string &reason);
 	static void register_callback();
@@ -158,11 +173,15 @@ class Allocator final : public caching::CUDAAllocator {
 	const ashlar_api *const api_;
 	caching::CUDAAllocator *const native_;
 	const c10::DeleterFnPtr native_delete_; // frees what native cached, also while its caching is off
-	const std::string name_;
+	const Options options_;
 	std::atomic<uint32_t> mode_{0};
 	Accounts accounts_;
 	History history_;
 	PoolFilters filters_;
+
+	// Pools whose memory comes from an allocator of the program.
+	mutable std::mutex foreign_mutex_;
+	std::set<std::pair<DeviceIndex, MempoolId_t>> foreign_pools_;
 
 	std::mutex mode_mutex_; // guards the changes of mode_ and of what it stands for
 	int native_threads_ = 0;

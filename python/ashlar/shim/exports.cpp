@@ -1,4 +1,5 @@
 // The C functions by which Python uses the shim, and the installation. No exception leaves them.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -9,24 +10,36 @@ namespace ashlar {
 
 std::atomic<Allocator *> Allocator::instance_{nullptr};
 
-Allocator::Allocator(const ashlar_api *api, caching::CUDAAllocator *native, std::string name)
-	: api_(api), native_(native), native_delete_(native->raw_deleter()), name_(std::move(name)), accounts_(api, native),
+Allocator::Allocator(const ashlar_api *api, caching::CUDAAllocator *native, Options options)
+	: api_(api), native_(native), native_delete_(native->raw_deleter()), options_(std::move(options)), accounts_(api, native),
 	  history_(api) {}
 
 namespace {
-
-std::string name_of(const std::string &options) {
-	if (options.empty() || options == "name:ashlar") {
-		return "ashlar";
-	}
-	TORCH_CHECK(options == "name:native", "unknown options \"", options, "\": want name:ashlar or name:native");
-	return "native";
-}
 
 // The error of the calling thread's last failure.
 thread_local std::string last_error;
 
 } // namespace
+
+// Reads options such as "name:native,graphs:ashlar".
+Allocator::Options Allocator::parse(const std::string &text) {
+	Options options;
+	for (size_t at = 0; at < text.size();) {
+		const size_t end = std::min(text.find(',', at), text.size());
+		const std::string option = text.substr(at, end - at);
+		at = end + 1;
+		if (option == "name:ashlar" || option == "name:native") {
+			options.name = option.substr(5);
+		} else if (option == "graphs:ashlar" || option == "graphs:native") {
+			options.own_pools = option == "graphs:ashlar";
+		} else {
+			TORCH_CHECK(
+				false, "unknown option \"", option,
+				"\": want name:ashlar or name:native, and graphs:native or graphs:ashlar");
+		}
+	}
+	return options;
+}
 
 // Storages that exist now keep native's deleter, so they are freed by native without the shim. That is wrong only for
 // blocks of private pools, whose deleters PyTorch compares with those of the current allocator.
@@ -63,7 +76,7 @@ void Allocator::install(const ashlar_api *api, const std::string &options) {
 	std::lock_guard<std::mutex> lock(mutex);
 	caching::CUDAAllocator *native = caching::allocator.load();
 	check_installable(api, native);
-	auto *allocator = new Allocator(api, native, name_of(options)); // never destroyed: storages outlive statics
+	auto *allocator = new Allocator(api, native, parse(options)); // never destroyed: storages outlive statics
 	if (native->initialized()) {
 		allocator->accounts_.adopt_native_limits(c10::cuda::device_count());
 	}

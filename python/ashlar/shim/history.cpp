@@ -233,6 +233,7 @@ void History::add_segments(DeviceIndex device, std::vector<SegmentInfo> &segment
 		to.stream = pointer_of(from->stream);
 		to.is_large = from->large != 0;
 		to.is_expandable = from->expandable != 0;
+		to.owner_private_pool_id = MempoolId_t{from->pool[0], from->pool[1]};
 		to.blocks.reserve(static_cast<size_t>(from->num_pieces));
 		for (int64_t i = 0; i < from->num_pieces; i++) {
 			const ashlar_piece &piece = from->pieces[i];

@@ -54,74 +54,6 @@ void Allocator::enable(bool value) {
 	change_mode(caching_disabled, !native_->isEnabled());
 }
 
-// Private pools
-
-void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, PoolFilters::Filter filter) {
-	native_->beginAllocateToPool(device, id, filter);
-	accounts_.use_native(device);
-	(void)api_->begin_capture(device); // if the device cannot be opened, the next request of Ashlar says so
-	std::lock_guard<std::mutex> lock(mode_mutex_);
-	filters_.begin(device, id, std::move(filter));
-	change_mode(pools_active, true);
-}
-
-void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id) {
-	{
-		std::lock_guard<std::mutex> lock(mode_mutex_);
-		change_mode(pools_active, !filters_.end(device, id));
-	}
-	NativeOperation operation(accounts_, device);
-	native_->endAllocateToPool(device, id);
-	(void)api_->end_capture(device);
-}
-
-void Allocator::releasePool(DeviceIndex device, MempoolId_t id) {
-	NativeOperation operation(accounts_, device);
-	native_->releasePool(device, id);
-}
-
-int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id) {
-	return native_->getPoolUseCount(device, id);
-}
-
-void Allocator::createOrIncrefPool(
-	DeviceIndex device, MempoolId_t id, std::shared_ptr<caching::CUDAAllocator> allocator) {
-	native_->createOrIncrefPool(device, id, std::move(allocator));
-	accounts_.use_native(device);
-}
-
-void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) {
-	native_->setUseOnOOM(device, id, use_on_oom);
-	filters_.set_last_resort(device, id, use_on_oom);
-}
-
-void Allocator::setNoSplit(DeviceIndex device, MempoolId_t id) {
-	native_->setNoSplit(device, id);
-}
-
-bool Allocator::checkPoolLiveAllocations(
-	DeviceIndex device, MempoolId_t id, const std::unordered_set<void *> &expected) {
-	return native_->checkPoolLiveAllocations(device, id, expected);
-}
-
-std::shared_ptr<caching::AllocatorState> Allocator::getCheckpointState(DeviceIndex device, MempoolId_t id) {
-	NativeOperation operation(accounts_, device);
-	return native_->getCheckpointState(device, id);
-}
-
-caching::CheckpointDelta Allocator::setCheckpointPoolState(
-	DeviceIndex device, std::shared_ptr<caching::AllocatorState> state) {
-	NativeOperation operation(accounts_, device);
-	caching::CheckpointDelta delta = native_->setCheckpointPoolState(device, std::move(state));
-	for (DataPtr &data : delta.dataptrs_allocd) {
-		void *p = data.get();
-		const c10::Device at = data.device();
-		data.release_context();
-		data = DataPtr(p, p, &Allocator::deleter, at);
-	}
-	return delta;
-}
-
 // Limits and facts
 
 double Allocator::getMemoryFraction(DeviceIndex device) {
@@ -157,7 +89,7 @@ std::vector<caching::StreamSegmentSize> Allocator::getExpandableSegmentSizes(Dev
 
 void Allocator::emptyCache(MempoolId_t id) {
 	NativeOperation operation(accounts_);
-	if (id == MempoolId_t{0, 0}) {
+	if (id == default_pool || options_.own_pools) {
 		History::Operation gathering(history_, RecordContext::ALL);
 		const ashlar_status status = api_->empty_cache(-1);
 		accounts_.touch();
@@ -220,9 +152,15 @@ cudaError_t Allocator::memcpyAsync(
 
 SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces) {
 	SnapshotInfo info = native_->snapshot(id, include_traces);
-	if (id == MempoolId_t{0, 0}) {
+	if (id == default_pool || options_.own_pools) {
+		std::vector<SegmentInfo> ours;
 		for (DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
-			history_.add_segments(device, info.segments);
+			history_.add_segments(device, ours);
+		}
+		for (SegmentInfo &segment : ours) {
+			if (id == default_pool || id == segment.owner_private_pool_id) {
+				info.segments.push_back(std::move(segment));
+			}
 		}
 		std::sort(info.segments.begin(), info.segments.end(), [](const SegmentInfo &a, const SegmentInfo &b) {
 			return std::tie(a.device, a.address) < std::tie(b.device, b.address);

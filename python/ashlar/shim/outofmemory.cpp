@@ -103,12 +103,13 @@ void Allocator::register_callback() {
 }
 
 // Makes the best of a request that Ashlar did not serve, or throws.
-void *Allocator::alloc_failed(ashlar_status status, DeviceIndex device, cudaStream_t stream, size_t size) {
+void *Allocator::alloc_failed(
+	ashlar_status status, DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool) {
 	switch (status) {
 		case ASHLAR_OOM:
-			return retry_alloc(device, stream, size);
+			return retry_alloc(device, stream, size, pool);
 		case ASHLAR_CAPTURE:
-			// Native can allocate while a stream captures.
+			// Native can allocate while a stream captures. It knows the same pools.
 			return alloc_native(device, stream, size);
 		default: {
 			const std::string reason = api_->last_error();
@@ -122,7 +123,7 @@ void *Allocator::alloc_failed(ashlar_status status, DeviceIndex device, cudaStre
 	}
 }
 
-void *Allocator::retry_alloc(DeviceIndex device, cudaStream_t stream, size_t size) {
+void *Allocator::retry_alloc(DeviceIndex device, cudaStream_t stream, size_t size, MempoolId_t pool) {
 	accounts_.count_retry(device);
 	run_other_callbacks();
 	// Native waits for its streams when it empties its cache, which a capture forbids.
@@ -132,7 +133,7 @@ void *Allocator::retry_alloc(DeviceIndex device, cudaStream_t stream, size_t siz
 		native_->emptyCache({0, 0});
 	}
 	void *p = nullptr;
-	const ashlar_status status = api_->alloc(device, reinterpret_cast<uintptr_t>(stream), size, 0, &p);
+	const ashlar_status status = ask(device, stream, size, pool, &p);
 	if (status == ASHLAR_OK) {
 		accounts_.touch();
 		report_alloc(p, device);

@@ -4,9 +4,9 @@
 
 namespace ashlar {
 
-void PoolFilters::begin(DeviceIndex device, MempoolId_t id, Filter filter) {
+void PoolFilters::begin(DeviceIndex device, MempoolId_t id, Filter filter, bool ashlars) {
 	std::lock_guard<std::mutex> lock(mutex_);
-	entries_.push_back(Entry{device, id, std::move(filter)});
+	entries_.push_back(Entry{device, id, std::move(filter), ashlars});
 }
 
 bool PoolFilters::end(DeviceIndex device, MempoolId_t id) {
@@ -20,12 +20,13 @@ bool PoolFilters::end(DeviceIndex device, MempoolId_t id) {
 	return entries_.empty();
 }
 
-bool PoolFilters::accept(DeviceIndex device, cudaStream_t stream) const {
+PoolFilters::Route PoolFilters::find(DeviceIndex device, cudaStream_t stream) const {
 	std::lock_guard<std::mutex> lock(mutex_);
 	// PyTorch asks the latest filter first.
-	return std::any_of(entries_.rbegin(), entries_.rend(), [&](const Entry &entry) {
+	auto it = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry &entry) {
 		return entry.device == device && entry.filter(stream);
 	});
+	return it == entries_.rend() ? Route{} : Route{it->id, it->ashlars};
 }
 
 bool PoolFilters::empty() const {

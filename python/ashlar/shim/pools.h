@@ -1,4 +1,4 @@
-// The private pools that allocations go to at the moment. The pools themselves are PyTorch's own.
+// The private pools that allocations go to at the moment.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,26 @@
 namespace ashlar {
 
 // PoolFilters says which allocations belong to a private pool: those of a graph capture, of torch.cuda.use_mem_pool and
-// the like. PyTorch's allocator then chooses the pool by the same filters, so only the question whether one of them
-// accepts a stream is answered here. Safe for use by several threads.
+// the like. PyTorch's allocator chooses the pool of its own memory by the same filters. Safe for use by several
+// threads.
 class PoolFilters {
  public:
 	using Filter = std::function<bool(cudaStream_t)>;
 
-	void begin(DeviceIndex device, MempoolId_t id, Filter filter);
+	// ashlars says whether the pool's memory is Ashlar's.
+	void begin(DeviceIndex device, MempoolId_t id, Filter filter, bool ashlars);
 
 	// Forgets a filter. Returns whether none is left on any device.
 	bool end(DeviceIndex device, MempoolId_t id);
 
-	bool accept(DeviceIndex device, cudaStream_t stream) const;
+	// A pool, and whether its memory is Ashlar's.
+	struct Route {
+		MempoolId_t id{0, 0};
+		bool ashlars = false;
+	};
+
+	// The pool of allocations for a stream now; the default pool's route if no filter accepts it.
+	Route find(DeviceIndex device, cudaStream_t stream) const;
 	bool empty() const;
 
 	// Pools whose memory serves other requests too before they fail (MemPool's use_on_oom).
@@ -35,6 +43,7 @@ class PoolFilters {
 		DeviceIndex device;
 		MempoolId_t id;
 		Filter filter;
+		bool ashlars;
 	};
 
 	mutable std::mutex mutex_;

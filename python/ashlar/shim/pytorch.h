@@ -43,6 +43,12 @@ using caching::SegmentInfo;
 using caching::SnapshotInfo;
 using caching::TraceEntry;
 
+const MempoolId_t default_pool{0, 0};
+
+inline ashlar_pool ashlar_id(MempoolId_t id) {
+	return ashlar_pool{{id.first, id.second}};
+}
+
 inline c10::Device cuda_device(DeviceIndex device) {
 	return c10::Device(c10::DeviceType::CUDA, device);
 }

@@ -1,0 +1,126 @@
+package dropin
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// call does a pool call, which must succeed.
+func call(t *testing.T, p *Process, id mem.PoolID, c PoolCall) int {
+	t.Helper()
+	users, err := p.Pool(0, id, c)
+	testkit.Must(t, err)
+	return users
+}
+
+// A program captures with memory of a pool, goes back to an earlier state, and frees by address.
+func TestPoolsOfThePaged(t *testing.T) {
+	p, _ := newProcess(t, "")
+	id := mem.PoolID{1, 0}
+	testkit.Equal(t, "users", call(t, p, id, PoolRetain), 1)
+	testkit.Equal(t, "users", call(t, p, id, PoolBegin), 2)
+	kept, err := p.AllocInPool(0, 7, 3*mib, id)
+	testkit.Must(t, err)
+	small, err := p.AllocInPool(0, 7, 100, id)
+	testkit.Must(t, err)
+	call(t, p, id, PoolEnd)
+	state, err := p.Checkpoint(0, id)
+	testkit.Must(t, err)
+	later, err := p.AllocInPool(0, 7, 2*mib, id)
+	testkit.Must(t, err)
+	testkit.Must(t, p.Free(small))
+	outside := alloc(t, p, 7, mib)
+	d, err := p.Restore(0, state)
+	testkit.Must(t, err)
+	if len(d.Live) != 2 || len(d.Freed) != 1 || d.Freed[0].Ptr != later {
+		t.Errorf("after Restore: %+v", d)
+	}
+	if same, err := p.CheckPoolLive(0, id, []driver.Pointer{kept, small}); err != nil || !same {
+		t.Errorf("the blocks of the checkpoint are live: %v, %v", same, err)
+	}
+	if same, err := p.CheckPoolLive(0, id, []driver.Pointer{kept, outside}); err != nil || same {
+		t.Errorf("other blocks are live: %v, %v", same, err)
+	}
+	if err := p.Free(later); !errors.Is(err, ErrUnknown) {
+		t.Errorf("Free of a block that Restore took: %v", err)
+	}
+	for _, at := range []driver.Pointer{kept, small, outside} {
+		testkit.Must(t, p.Free(at))
+	}
+	p.DropCheckpoint(state)
+	if _, err := p.Restore(0, state); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Restore of a dropped checkpoint: %v", err)
+	}
+	call(t, p, id, PoolRelease)
+	testkit.Equal(t, "users", call(t, p, id, PoolRelease), 0)
+	testkit.Must(t, p.EmptyCache(0))
+	stats, err := p.Stats(0)
+	testkit.Must(t, err)
+	testkit.Equal(t, "reserved", stats.ReservedBytes.All.Current, 0)
+}
+
+func TestPoolsNeedThePagedBackend(t *testing.T) {
+	p, _ := newProcess(t, "backend:caching")
+	if _, err := p.Pool(0, mem.PoolID{1, 0}, PoolBegin); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a pool of caching: %v", err)
+	}
+	p, _ = newProcess(t, "")
+	if _, err := p.AllocInPool(0, 7, 1, mem.PoolID{9, 9}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a request to a pool that does not exist: %v", err)
+	}
+}
+
+// Threads allocate, record and free while another captures with a pool, releases it and empties the cache.
+func TestPoolsBesideOtherThreads(t *testing.T) {
+	p, _ := newProcess(t, "")
+	for handle := range uintptr(4) {
+		testkit.Must(t, p.Free(alloc(t, p, 16*handle, mib)))
+	}
+	var stop atomic.Bool
+	var threads sync.WaitGroup
+	for n := range uintptr(2) {
+		threads.Go(func() {
+			var held []driver.Pointer
+			for i := uint64(0); !stop.Load(); i++ {
+				at, err := p.Alloc(0, 32+16*n, 1+(i*7919)%(4*mib))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i%2 == 0 {
+					testkit.Must(t, p.RecordStream(at, 16, false))
+				}
+				if held = append(held, at); len(held) > 5 {
+					testkit.Must(t, p.Free(held[0]))
+					held = held[1:]
+				}
+			}
+			for _, at := range held {
+				testkit.Must(t, p.Free(at))
+			}
+		})
+	}
+	for i := range uint64(300) {
+		id := mem.PoolID{1 + i, 0}
+		testkit.Must(t, p.EmptyCache(-1))
+		call(t, p, id, PoolBegin)
+		testkit.Must(t, p.BeginCapture(0))
+		x, err := p.AllocInPool(0, 16, 4*mib, id)
+		testkit.Must(t, err)
+		y, err := p.AllocInPool(0, 16, 4*mib, id)
+		testkit.Must(t, err)
+		testkit.Must(t, p.Free(x))
+		testkit.Must(t, p.EndCapture(0))
+		call(t, p, id, PoolEnd)
+		testkit.Must(t, p.Free(y))
+		call(t, p, id, PoolRelease)
+	}
+	stop.Store(true)
+	threads.Wait()
+}
