@@ -69,8 +69,8 @@ func (e *Engine) announce(c Call) Op {
 
 // produce makes the inputs of an operation resident, makes room and runs it.
 func (e *Engine) produce(o Op, again bool) error {
-	if e.tries++; e.tries > 1000+10*len(e.ops) {
-		return &NoMemory{Name: e.ops[o].name, Need: e.ops[o].size + e.ops[o].scratch, Used: e.stats.Used, Budget: e.budget}
+	if err := e.try(o); err != nil {
+		return err
 	}
 	inputs := e.ops[o].inputs
 	for _, v := range inputs {
@@ -99,6 +99,14 @@ func (e *Engine) produce(o Op, again bool) error {
 	return err
 }
 
+// try counts an execution or a copy back within a call of a user. Inputs that evict one another end in an error.
+func (e *Engine) try(o Op) error {
+	if e.tries++; e.tries > 1000+10*len(e.ops) {
+		return &NoMemory{Name: e.ops[o].name, Need: e.ops[o].size + e.ops[o].scratch, Used: e.stats.Used, Budget: e.budget}
+	}
+	return nil
+}
+
 // makeInputs makes the missing inputs of an operation. Other inputs may be evicted for one of them, if nothing else
 // can: then they are made again.
 func (e *Engine) makeInputs(o Op, inputs []Value) error {
@@ -106,6 +114,9 @@ func (e *Engine) makeInputs(o Op, inputs []Value) error {
 		missing := e.missing(inputs)
 		if missing == None {
 			return nil
+		}
+		if err := e.try(o); err != nil {
+			return err
 		}
 		e.soften(inputs, 1)
 		e.waiting = append(e.waiting, o)
