@@ -138,3 +138,19 @@ func TestAtLeast(t *testing.T) {
 		}
 	}
 }
+
+// A constant that is announced later takes no memory before.
+func TestAtLeastWithALateConstant(t *testing.T) {
+	l := read(t, `{"remat":1}
+{"constant":1}
+{"call":"a","in":[0],"out":[{"size":10}],"ns":100}
+{"call":"b","in":[0],"out":[{"size":10}],"ns":300}
+{"call":"c","in":[1,2],"ns":5}
+{"release":1}
+{"release":2}
+{"constant":20}
+`)
+	if got := l.AtLeast(21); got != l.Baseline {
+		t.Errorf("it is %v, want the baseline %v", got, l.Baseline)
+	}
+}

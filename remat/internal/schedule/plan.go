@@ -12,6 +12,7 @@ type Plan struct {
 	clock  []int64   // ns of computation before each operation, and in the end
 	uses   [][]int32 // of each storage: the positions of the operations that read it
 	makers []int32   // of each storage: the operation that makes it; None for constants
+	born   []int32   // of each storage: the operation that makes it, or the next one after a constant
 	sizes  []int64   // of each storage
 
 	weights weights
@@ -45,6 +46,7 @@ func timetable(p *Program) *Plan {
 		storages[v], refs[v] = int32(len(plan.uses)), 1
 		plan.uses = append(plan.uses, nil)
 		plan.sizes, plan.makers = append(plan.sizes, size), append(plan.makers, int32(maker))
+		plan.born = append(plan.born, int32(len(plan.ops)))
 	}
 	use := func(v Value) {
 		plan.uses[storages[v]] = append(plan.uses[storages[v]], int32(len(plan.ops)))

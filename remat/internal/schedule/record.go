@@ -1,5 +1,7 @@
 package schedule
 
+import "slices"
+
 // A recorder notes what is announced to an engine.
 type recorder struct {
 	program *Program
@@ -25,13 +27,15 @@ func (r *recorder) value(e *Engine, v Value) Value {
 	if !ok {
 		n = r.program.Constant(e.storages[e.values[v].storage].size)
 		r.numbers[v] = n
+		last := len(r.program.Events) - 1 // it was there from the beginning
+		r.program.Events = slices.Insert(r.program.Events[:last], 0, r.program.Events[last])
 	}
 	return n
 }
 
 func (r *recorder) constant(e *Engine, v Value) {
 	if r != nil {
-		r.value(e, v)
+		r.numbers[v] = r.program.Constant(e.storages[e.values[v].storage].size)
 	}
 }
 

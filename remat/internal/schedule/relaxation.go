@@ -39,6 +39,8 @@ func relax(p *Plan, at int32, budget int64) *relaxation {
 	r := &relaxation{plan: p, at: at, free: budget - p.ops[at].scratch, locked: make([]bool, len(p.uses))}
 	for s, maker := range p.makers {
 		switch {
+		case p.born[s] > at && maker == None:
+			r.locked[s] = true
 		case maker == None || p.ops[maker].fixed && r.live(int32(s)):
 			r.lock(int32(s))
 		case p.ops[maker].fixed:
@@ -161,7 +163,7 @@ func (p *Plan) lastUse(s int32) int32 {
 func (p *Plan) peaks(budget int64) []int32 {
 	change := make([]int64, len(p.ops)+2)
 	for s, size := range p.sizes {
-		change[max(p.makers[s], 0)] += size
+		change[p.born[s]] += size
 		if p.makers[s] != None {
 			change[p.lastUse(int32(s))+1] -= size
 		}
