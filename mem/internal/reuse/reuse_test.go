@@ -258,6 +258,23 @@ func TestFailedWaits(t *testing.T) {
 	c.follow(2, p, 1, "the rest")
 }
 
+// A stream may begin to capture right after it was asked whether it does. Then its mark fails, and the wait.
+func TestACaptureThatBeginsMeanwhile(t *testing.T) {
+	var dev *fault.Device
+	c := newScene(t, 3, func(d *sim.Device) driver.Device {
+		dev = fault.Wrap(d)
+		return dev
+	})
+	p := c.free(0, 1)
+	dev.SetRules(fault.Rule{Kind: intercept.Mark, Nth: 2, Code: driver.ErrCapturing}) // see TestFailedWaits
+	err := c.Wait(c.s[2], p)
+	dev.SetRules()
+	if !errors.Is(err, driver.ErrCapturing) {
+		t.Errorf("the wait for a stream that captures: %v", err)
+	}
+	c.follow(2, p, 1, "after the capture")
+}
+
 // Sync waits for the queued work, but not for closed streams, which are no error; a closed device is an error.
 func TestSync(t *testing.T) {
 	var dev *fault.Device

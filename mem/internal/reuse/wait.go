@@ -62,10 +62,10 @@ func (t *Streams) waitFor(s, other driver.Stream) (closed bool, err error) {
 	err = t.NotCapturing(other)
 	switch {
 	case err == nil:
-		if m, err = other.Mark(); err == nil {
-			err = s.WaitFor(other, m)
+		if m, err = other.Mark(); err != nil { // other may have begun to capture since
+			break
 		}
-		if errors.Is(err, driver.ErrCapturing) && t.reached(other, m) {
+		if err = s.WaitFor(other, m); errors.Is(err, driver.ErrCapturing) && t.reached(other, m) {
 			err = nil
 		}
 	case errors.Is(err, driver.ErrCapturing) && t.NotCapturing(s) != nil && t.ordered(other, s):
