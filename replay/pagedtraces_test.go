@@ -70,7 +70,7 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 		over := float64(row.SmallestLimit) / float64(peak)
 		t.Logf("%s: smallest %.4f, reserved %.4f; later: %d calls, %v, %d stalls", name, over,
 			float64(row.ReservedPeak)/float64(peak), row.Later.DriverCalls, row.Later.DriverTime, row.Later.Stalls)
-		if over > most || float64(row.ReservedPeak) > 1.025*float64(peak) {
+		if over > most || float64(row.ReservedPeak) > max(most, 1.02)*float64(peak) {
 			t.Errorf("%s: smallest limit %.4f times what is requested, reserved %.4f times", name, over, float64(row.ReservedPeak)/float64(peak))
 		}
 		if !small {
