@@ -47,10 +47,10 @@ const loopback = "127.0.0.1"
 //
 // With every launcher, the ranks meet at MASTER_ADDR and MASTER_PORT if both are set. There are two exceptions. If all
 // ranks are on one machine (LOCAL_WORLD_SIZE is WORLD_SIZE), the loopback address replaces MASTER_ADDR. If torchrun's
-// agent uses MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE is True), the ranks use the first free port of the 8 ports
-// from MASTER_PORT+100 on (or MASTER_PORT-100, if the sum is above 65535). The Config's ID consists of the run's ID and
-// the port, so that two runs never mix. It does not include TORCHELASTIC_RESTART_COUNT, because torchrun's agents on
-// several machines may count differently.
+// agent uses MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE is True), the ranks use the first free port of the 8
+// ports from MASTER_PORT+100 on (or MASTER_PORT-100, if the sum is above 65535). The Config's ID consists of the run's
+// ID and the port, so that two runs never mix. It does not include TORCHELASTIC_RESTART_COUNT, because torchrun's
+// agents on several machines may count differently.
 //
 // If they are not set, Slurm's ranks meet on the first machine of the step or job. MPI's ranks also do so if Slurm
 // allocated their machines; otherwise they meet on the loopback address if all are on one machine, and else FromEnv

@@ -13,8 +13,8 @@ import (
 const chunkEntries = 1024
 
 // WriteJSONLines writes the trace entries of s as JSON, one on each line: the dicts of WriteJSON with the device as an
-// additional key. Several goroutines write entries; the order is that of the traces. Progress, if not nil, is called with
-// the number of events that are written, from time to time.
+// additional key. Several goroutines write entries; the order is that of the traces. Progress, if not nil, is called
+// with the number of events that are written, from time to time.
 //
 // Memory use is independent of the number of events, beside s, which may be of ReadCompact. The errors are those of
 // WriteJSON.
@@ -43,8 +43,8 @@ func (s *Snapshot) WriteJSONLines(w io.Writer, progress func(events int)) error 
 	return nil
 }
 
-// A lineWriter writes the entries of one trace in chunks. Worker k of n writes the chunks k, k+n, k+2n and so on, so that
-// each worker sees the entries in order.
+// A lineWriter writes the entries of one trace in chunks. Worker k of n writes the chunks k, k+n, k+2n and so on, so
+// that each worker sees the entries in order.
 type lineWriter struct {
 	chunks int
 	ready  []chan lineChunk

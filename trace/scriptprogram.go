@@ -21,8 +21,8 @@ func (p *Program) Script() (*Script, error) {
 	return s, nil
 }
 
-// WriteScript writes the text of Script, without holding it. Progress, if not nil, is called with the number of ops that
-// are written, from time to time. The error is that of Script or of w.
+// WriteScript writes the text of Script, without holding it. Progress, if not nil, is called with the number of ops
+// that are written, from time to time. The error is that of Script or of w.
 func (p *Program) WriteScript(w io.Writer, progress func(ops int)) error {
 	const size = 64 << 10
 	b := make([]byte, 0, size+1<<10)

@@ -10,8 +10,8 @@
 // reasons in equivalent.txt, and are not planted.
 //
 // Faults that do not compile are replaced by others. A run that ends by its time limit counts as found, and is printed,
-// because a test should fail sooner. Packages without tests of their own are left out, and so are checks of invariants and
-// the order of the values in a text.
+// because a test should fail sooner. Packages without tests of their own are left out, and so are checks of invariants
+// and the order of the values in a text.
 package main
 
 import (

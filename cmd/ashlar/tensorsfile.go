@@ -25,7 +25,8 @@ type tensorFile struct {
 	close    func() error
 }
 
-// openTensors opens a path. Tensors get memory of their own, so that a file that is truncated is an error, and no fault.
+// openTensors opens a path. Tensors get memory of their own, so that a file that is truncated is an error, and no
+// fault.
 func openTensors(path string) (*tensorFile, error) {
 	format, err := formatOf(path)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Long copies of ordinary memory: in pieces, by several goroutines (workers). One worker moves 7 to 13 GB/s on an NVIDIA
-// H200's machine and twelve fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at 13 GB/s
-// with one worker, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a worker for
-// each whole MiB. Copies at the same time share the workers: with more threads than processors, eight copies of 8 MiB
-// would go at 18 GB/s together.
+// Long copies of ordinary memory: in pieces, by several goroutines (workers). One worker moves 7 to 13 GB/s on an
+// NVIDIA H200's machine and twelve fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at
+// 13 GB/s with one worker, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a
+// worker for each whole MiB. Copies at the same time share the workers: with more threads than processors, eight copies
+// of 8 MiB would go at 18 GB/s together.
 const (
 	maxWorkers   = 12
 	workerBytes  = 1 << 20   // bytes of a copy for each worker

@@ -1,9 +1,9 @@
 // Package atomicfile writes files that are complete or absent, for libraries and commands.
 //
-// A file is written under a temporary name beside it, brought to the disk, and renamed; then the folder is brought to the
-// disk, so that the name lasts too. Until then an earlier file of the name stays as it was. A failure removes the
-// temporary file. So does a panic of the function that fills it. A program that is killed leaves the temporary file; later
-// writers use another name and leave it alone.
+// A file is written under a temporary name beside it, brought to the disk, and renamed; then the folder is brought to
+// the disk, so that the name lasts too. Until then an earlier file of the name stays as it was. A failure removes the
+// temporary file. So does a panic of the function that fills it. A program that is killed leaves the temporary file;
+// later writers use another name and leave it alone.
 package atomicfile
 
 import (
@@ -28,8 +28,8 @@ type Options struct {
 
 const bufferSize = 1 << 20
 
-// Write writes the output of fill to a file. If path is a symbolic link it writes the file that the link leads to. A file
-// that is replaced passes on its permissions.
+// Write writes the output of fill to a file. If path is a symbolic link it writes the file that the link leads to. A
+// file that is replaced passes on its permissions.
 func Write(path string, o Options, fill func(io.Writer) error) (err error) {
 	path = Follow(path)
 	f, err := create(path)

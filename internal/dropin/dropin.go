@@ -190,10 +190,10 @@ func (p *Process) EnablePeer(ordinal, peer int) (err error) {
 	return raw.EnablePeer(g.dev, o.dev)
 }
 
-// BeginCapture announces that the program is about to capture work of a device, on any of its streams and threads. Until
-// EndCapture, Ashlar does not use the program's streams of that device, except its default stream: libcuda does not
-// allow two threads to use a stream that captures. Requests then leave memory that those streams used alone. The calls
-// nest.
+// BeginCapture announces that the program is about to capture work of a device, on any of its streams and threads.
+// Until EndCapture, Ashlar does not use the program's streams of that device, except its default stream: libcuda does
+// not allow two threads to use a stream that captures. Requests then leave memory that those streams used alone. The
+// calls nest.
 func (p *Process) BeginCapture(ordinal int) error {
 	return p.capture(ordinal, captureAnnouncer.OthersBegin)
 }

@@ -40,8 +40,8 @@ type imported struct {
 }
 
 // Dial connects to the exporter that listens at path. d must be of the same driver, and the same hardware, as the
-// exporter's device. It waits for the exporter's answer, or until ctx ends. The error matches ErrRefused if the exporter
-// does not serve this process.
+// exporter's device. It waits for the exporter's answer, or until ctx ends. The error matches ErrRefused if the
+// exporter does not serve this process.
 func Dial(ctx context.Context, d driver.Device, path string) (*Importer, error) {
 	conn, err := connect(ctx, path)
 	if err != nil {
@@ -119,8 +119,8 @@ func (i *Importer) read() {
 	}
 }
 
-// ask sends a request and waits for its answer, or until ctx ends: then the request has no effect in the end. The caller
-// closes the answer's file, if any.
+// ask sends a request and waits for its answer, or until ctx ends: then the request has no effect in the end. The
+// caller closes the answer's file, if any.
 func (i *Importer) ask(ctx context.Context, r request) (answer, error) {
 	select {
 	case i.asking <- struct{}{}:
@@ -293,8 +293,9 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 }
 
 // Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the
-// exporter; it waits for the answer, which End in another goroutine ends. It panics if the block is not open here. It is not an error if the exporter is gone. After an error, the
-// block must be closed again, by Close or End; its memory may be freed already.
+// exporter; it waits for the answer, which End in another goroutine ends. It panics if the block is not open here. It
+// is not an error if the exporter is gone. After an error, the block must be closed again, by Close or End; its memory
+// may be freed already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	check.Used("mem/ipc: Close", used)
 	if m == (mem.Block{}) {

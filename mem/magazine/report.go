@@ -39,8 +39,8 @@ type inner struct{ mem.Allocator }
 func (l inner) Unwrap() mem.Allocator { return l.Allocator }
 
 // statistics are those of the allocator below with cached blocks as inactive ones. Peaks are those of the allocator
-// below: they include the blocks that were cached at the time. That of requested bytes has each block at the request for
-// which the allocator below gave it, so it may be too low if later requests for the block are larger.
+// below: they include the blocks that were cached at the time. That of requested bytes has each block at the request
+// for which the allocator below gave it, so it may be too low if later requests for the block are larger.
 type statistics struct {
 	c         *Cache
 	reporter  mem.StatsReporter

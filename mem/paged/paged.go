@@ -79,8 +79,9 @@ import (
 //
 // # Locks
 //
-// Allocator.observing, a processor cache's lock, Allocator.mu, those of host memory, then those inside the device. While blocks pass between
-// a processor cache and the allocator both locks are held, the cache's first. Reports hold every cache's.
+// Allocator.observing, a processor cache's lock, Allocator.mu, those of host memory, then those inside the device.
+// While blocks pass between a processor cache and the allocator both locks are held, the cache's first. Reports hold
+// every cache's.
 
 var _ interface {
 	mem.Allocator

@@ -8,7 +8,8 @@ import (
 )
 
 // Snapshot implements mem.Snapshotter. A segment is a run of addresses with their own memory, in use or idle. Addresses
-// whose memory is in use elsewhere, or has been since, are in no segment. Paused memory is in segments of its own. Blocks in a processor cache are inactive.
+// whose memory is in use elsewhere, or has been since, are in no segment. Paused memory is in segments of its own.
+// Blocks in a processor cache are inactive.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.lockAll()
 	defer a.unlockAll()

@@ -56,8 +56,8 @@ func (l *streamAllocator) lock() {
 	}
 }
 
-// unlock lets requests be served without the mutex again, if the stream shares no memory, is not lost and has no overdue
-// blocks.
+// unlock lets requests be served without the mutex again, if the stream shares no memory, is not lost and has no
+// overdue blocks.
 func (l *streamAllocator) unlock() {
 	w := l.gen<<posBits | uint64(l.pos)
 	if len(l.sharers) > 1 || l.lost || len(l.overdue) > 0 || l.a.closed.Load() {

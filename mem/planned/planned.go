@@ -6,9 +6,10 @@
 // plan's room (Options.Room).
 //
 // An Allocator is safe for concurrent use. Sizes are bytes. An expected request makes no driver call and takes no
-// lock, unless streams share memory: then it takes a lock, and may make its stream wait for another one. Errors begin with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in
-// Stats are the plan's: see Stats. The allocator moves no blocks. Requests of private pools go to the fallback, so a
-// captured graph must allocate from a pool of the fallback.
+// lock, unless streams share memory: then it takes a lock, and may make its stream wait for another one. Errors begin
+// with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in Stats are the
+// plan's: see Stats. The allocator moves no blocks. Requests of private pools go to the fallback, so a captured graph
+// must allocate from a pool of the fallback.
 package planned
 
 // # Plans

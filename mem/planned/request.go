@@ -34,8 +34,8 @@ func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool)
 }
 
 // findPosition finds the position of a request that followed one before, by their keys. The expected position comes
-// first while the stream is not lost; then a match of the recent requests; then, for a lost stream, single requests near
-// the position. See Departures in planned.go.
+// first while the stream is not lost; then a match of the recent requests; then, for a lost stream, single requests
+// near the position. See Departures in planned.go.
 func (l *streamAllocator) findPosition(before, key int64) (position int, ok bool) {
 	if l.gen == maxGen {
 		return 0, false // no generations left: tags would repeat

@@ -35,7 +35,8 @@ type Archive struct {
 }
 
 // OpenZip opens an archive and reads its directory. It ignores entries whose names do not end in .npy and refuses
-// duplicate names and arrays that share bytes. The error matches ErrFormat, or is an error of the system. Close the archive after use.
+// duplicate names and arrays that share bytes. The error matches ErrFormat, or is an error of the system. Close the
+// archive after use.
 func OpenZip(path string) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -41,9 +41,9 @@ func batches(pieces []piece) []batch {
 	return all
 }
 
-// run loads the pieces by several goroutines, each of which reads a batch into memory of its own and copies it. They read
-// the files and do not look at the mappings, so that a file that is truncated is an error. When run returns all copies
-// are queued and the files are no longer used.
+// run loads the pieces by several goroutines, each of which reads a batch into memory of its own and copies it. They
+// read the files and do not look at the mappings, so that a file that is truncated is an error. When run returns all
+// copies are queued and the files are no longer used.
 func (l *loading) run(ctx context.Context, progress func(done, total int64)) (err error) {
 	tell := func() {
 		if progress != nil {
@@ -95,8 +95,8 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) (er
 	return nil
 }
 
-// rooms are memory for a batch of each loader. That of large loads is page-locked if the device has such memory: it reads
-// such memory itself.
+// rooms are memory for a batch of each loader. That of large loads is page-locked if the device has such memory: it
+// reads such memory itself.
 type rooms struct {
 	memory [][]byte
 	pinned driver.Pinned // nil if the memory is Go's
