@@ -6,9 +6,8 @@ import "testing"
 
 // BeAnotherUser makes this process another user's in the eyes of the package, until the test ends.
 func BeAnotherUser(t testing.TB) {
-	own := effectiveUser
-	effectiveUser = func() int { return own() + 1 }
-	t.Cleanup(func() { effectiveUser = own })
+	otherUser.Store(1)
+	t.Cleanup(func() { otherUser.Store(0) })
 }
 
 // MaxRefused is the number of refused connections that a server keeps.

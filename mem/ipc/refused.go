@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // maxRefused is the number of refused connections that a server keeps.
@@ -38,7 +39,9 @@ func (r *refusedConns) remove(c *net.UnixConn) {
 }
 
 // effectiveUser returns the user of this process: only its processes are served, and only its servers are trusted.
-var effectiveUser = os.Geteuid
+func effectiveUser() int { return os.Geteuid() + int(otherUser.Load()) }
+
+var otherUser atomic.Int32 // set by tests
 
 // stranger returns why the process at the other end of a connection to this server is refused whatever it asks, or "".
 func stranger(c *net.UnixConn) (Peer, string) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -414,6 +415,7 @@ func TestErrorsOfManyGoroutines(t *testing.T) {
 	s := d.stream(t)
 	d.failing(intercept.Mark, driver.ErrLost)
 	var wg sync.WaitGroup
+	var reported atomic.Int64
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
@@ -426,13 +428,19 @@ func TestErrorsOfManyGoroutines(t *testing.T) {
 					return
 				}
 				a.Free(b)
-				if err := a.Err(); !errors.Is(err, driver.ErrLost) {
+				switch err := a.Err(); {
+				case errors.Is(err, driver.ErrLost):
+					reported.Add(1)
+				case err != nil: // nil: another goroutine was told
 					t.Errorf("Err: %v", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	if n := reported.Load(); n < 20 || n > 80 {
+		t.Errorf("%d errors of 80 frees are reported", n)
+	}
 	d.healthy()
 	closeAll(t, a, d)
 }
