@@ -54,8 +54,8 @@ type Config struct {
 	SecretFile string
 
 	// Encrypt encrypts the connections, with TLS 1.3 and keys of this run; a secret is needed. All ranks must agree.
-	// Without it, whoever can change packets on their way can read and change what ranks send. NCCL makes connections
-	// of its own, which it neither authenticates nor encrypts.
+	// Without it, an attacker on the way of packets can read and change what ranks send. NCCL makes connections of
+	// its own, which it neither authenticates nor encrypts.
 	Encrypt bool
 
 	// TrustedNetwork says that no other program reaches the ranks' ports, or that all of them are trusted.

@@ -18,8 +18,8 @@ type pausable interface {
 
 // Pause gives the memory of a device's allocator back to the driver, so that other programs can use it while a model
 // sleeps. Tensors stay alive, and keep their addresses; Resume restores their contents, unless PauseOptions.Discard
-// gives them up. Pause waits for the work queued on the default stream and on all streams of sessions, and holds no
-// other lock of the engine meanwhile.
+// gives them up. Pause waits for the work queued on the default stream and on all streams of sessions. It holds no other
+// lock of the engine while it waits.
 //
 // Until Resume returns, no session may queue work on the device's tensors: on a GPU it would end the context. Requests
 // for memory fail with an error that matches paged.ErrPaused; tensors may be released. Memory of the backend (cuBLAS,

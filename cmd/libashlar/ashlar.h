@@ -220,7 +220,7 @@ typedef struct ashlar_api {
 
 	/* Gives the memory of a tag on a device back to the driver; of an empty tag, all memory but the private pools of
 	 * graphs. Addresses stay. The device's work must be done, and none may use the memory before resume returns OK.
-	 * The flag is ASHLAR_DISCARD. Requests for the memory fail meanwhile. After an error nothing has changed. */
+	 * The flag is ASHLAR_DISCARD. Requests for the memory fail until then. After an error nothing has changed. */
 	ashlar_status (*pause)(int32_t device, const char *tag, uint32_t flags);
 
 	/* Undoes pause. ASHLAR_OOM: the device has not enough memory; the memory is still paused. The flag is

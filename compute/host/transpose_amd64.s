@@ -4,7 +4,7 @@
 // times that; SI the source, R10 from one of its rows to the next and R11 three times that, R12, R13 and DX the rows 4, 8
 // and 12 of the source; CX the columns that are left, and BX those of them that are in one line of the cache. The upper half
 // of a register has the second half of the rows, so that each half is turned by itself. The lines that the next call reads
-// are fetched meanwhile: they are too far apart for the processor to guess.
+// are fetched at the same time: they are too far apart for the processor to guess.
 
 #define ARGUMENTS \
 	MOVQ tile+0(FP), DI   \

@@ -28,7 +28,7 @@ func reserved(t *testing.T, p *Process) int64 {
 	return s.ReservedBytes.All.Current
 }
 
-// The memory of a tag is paused and resumed by itself: other memory is used meanwhile, also for new blocks.
+// The memory of a tag is paused and resumed by itself: while it is paused other memory is used, also for new blocks.
 func TestTagsArePausedByThemselves(t *testing.T) {
 	p, dev := newProcess(t, "")
 	other := alloc(t, p, 7, 3*mib)

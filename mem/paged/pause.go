@@ -141,7 +141,7 @@ func (a *Allocator) leavePagesInUse(ps *pause, o PauseOptions) error {
 	return a.pausable(ps, o)
 }
 
-// getHostMemory gets host memory for the contents. It unlocks mu meanwhile: page-locking is slow.
+// getHostMemory gets host memory for the contents. It unlocks mu while it page-locks, which is slow.
 func (a *Allocator) getHostMemory(ps *pause, o PauseOptions) (err error) {
 	if o.Discard {
 		return nil

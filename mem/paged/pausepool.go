@@ -2,8 +2,8 @@ package paged
 
 import "fmt"
 
-// Pause is Allocator.Pause for the memory of the pool alone: other memory can be used meanwhile. It is an error if
-// graphs use the pool: see Allocator.BeginAllocateToPool.
+// Pause is Allocator.Pause for the memory of the pool alone: other memory can be used while it is paused. It is an error
+// if graphs use the pool: see Allocator.BeginAllocateToPool.
 func (p *Pool) Pause(o PauseOptions) error {
 	p.a.observing.Lock()
 	defer p.a.observing.Unlock()

@@ -16,7 +16,7 @@
 //
 // If the job is encrypted, TLS 1.3 follows. Both ends have the same certificate: its Ed25519 key is derived from the
 // job's key and the nonces, and each end accepts no other one. Without encryption the ends are proved and the bytes
-// that follow are not: whoever can change packets on their way can change them.
+// that follow are not: an attacker on their way can change them.
 //
 // # What it costs
 //
