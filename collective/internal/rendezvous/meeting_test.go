@@ -62,6 +62,21 @@ func coming(ctx context.Context, o Options) func() (*Member, error) {
 	}
 }
 
+// completes lets rank 1 come, the last one that host waits for, and closes both.
+func completes(t *testing.T, ctx context.Context, o Options, host func() (*Member, error)) {
+	t.Helper()
+	m1, err := coming(ctx, o.as(1))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m0, err := host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m0.Close()
+	m1.Close()
+}
+
 // meet brings ranks together; those in fakes are connections that this test speaks on by itself.
 func meet(t testing.TB, o Options, fakes ...int) (members []*Member, spoken map[int]net.Conn) {
 	t.Helper()
@@ -321,16 +336,7 @@ func TestWrongHello(t *testing.T) {
 		}
 	}
 
-	m1, err := coming(ctx, o.as(1))()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0, err := host()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0.Close()
-	m1.Close()
+	completes(t, ctx, o, host)
 }
 
 // Of two ranks with one number the second is turned away at once.

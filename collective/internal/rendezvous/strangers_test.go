@@ -51,16 +51,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 		t.Errorf("a rank with another secret: %v", err)
 	}
 
-	m1, err := coming(ctx, o.as(1))()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0, err := host()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0.Close()
-	m1.Close()
+	completes(t, ctx, o, host)
 }
 
 type recorder struct {
@@ -88,16 +79,7 @@ func TestSilentStrangers(t *testing.T) {
 			t.Errorf("connection %d: %d bytes, %v", i, n, err)
 		}
 	}
-	m1, err := coming(ctx, o.as(1))()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0, err := host()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m0.Close()
-	m1.Close()
+	completes(t, ctx, o, host)
 }
 
 // The oldest stranger ends for a new one. One that has proved itself is none.
