@@ -1,6 +1,9 @@
 package testkit
 
-import "runtime/metrics"
+import (
+	"runtime/metrics"
+	"testing"
+)
 
 // Numbers returns whole numbers that a flag, a text or a file may carry, in decimals: next to nothing, and around the
 // limits of 31, 32, 53, 55 (sim.MaxTotal), 60, 63 and 64 bits.
@@ -37,4 +40,15 @@ func Allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
+}
+
+// AllocatesAtMost calls f, which reads an input of n bytes, and fails if it allocated more than each bytes for every
+// byte of the input and more besides: a small input must not take much memory by what it declares.
+func AllocatesAtMost(t testing.TB, n int, each, more uint64, f func()) {
+	t.Helper()
+	before := Allocated()
+	f()
+	if took, most := Allocated()-before, uint64(n)*each+more; took > most {
+		t.Fatalf("an input of %d bytes took %d to be read, more than %d", n, took, most)
+	}
 }
