@@ -6,6 +6,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute"
@@ -37,9 +38,30 @@ type rig struct {
 	dev   *fault.Device
 	sim   *sim.Device // nil on the host
 	place *tensor.Place
-	limit *layer.Limiter
+	limit *meter
 	alloc *caching.Allocator
 	back  backend.Backend
+}
+
+// A meter is a limiter that knows the most bytes that were live at a time.
+type meter struct {
+	*layer.Limiter
+	mu   sync.Mutex
+	peak int64
+}
+
+const unlimited = 1 << 40
+
+func (m *meter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return m.AllocWith(s, size, mem.AllocOptions{})
+}
+
+func (m *meter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	b, err := m.Limiter.AllocWith(s, size, o)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.peak = max(m.peak, m.Live())
+	return b, err
 }
 
 // inOrder are the options of a backend without libraries and threads.
@@ -66,7 +88,7 @@ func newRig(t testing.TB, spec string, seed uint64) *rig {
 	} else if g.back, err = compute.NewBackend(g.dev); err != nil {
 		t.Fatal(err)
 	}
-	g.limit = layer.NewLimiter(g.alloc, 1<<40)
+	g.limit = &meter{Limiter: layer.NewLimiter(g.alloc, unlimited)}
 	g.place = tensor.NewPlace(tensor.Config{Device: g.dev, Allocator: g.limit, Backend: g.back})
 	return g
 }
@@ -104,18 +126,27 @@ type program struct {
 	own    *compute.Generator
 	other  *compute.Generator // in the same state, for the plain tensors
 	pairs  []pair
+	held   []hold
 	budget int64
-	faults bool  // operations may fail at any time
-	denied int   // operations without room
-	remade int64 // operations that were run again
-	copied int64 // bytes that were copied back from the host
-	plans  int64 // repetitions that followed a plan
+	faults bool // operations may fail at any time
+	// departs is true in a repetition whose second half is another program than that of the plan.
+	departs bool
+	denied  int   // operations without room
+	remade  int64 // operations that were run again
+	copied  int64 // bytes that were copied back from the host
+	plans   int64 // repetitions that followed a plan
 }
 
 // A pair is a tensor of the program in both worlds.
 type pair struct {
 	under *remat.Tensor
 	plain *tensor.Tensor
+}
+
+// A hold is a tensor that is locked over several steps.
+type hold struct {
+	pair
+	locked *tensor.Tensor
 }
 
 func (p *program) must(err error) {
@@ -131,6 +162,7 @@ type operation struct {
 	f      func(g *compute.Generator) remat.Func
 	writes []int
 	random bool
+	once   bool
 }
 
 // do runs an operation in both worlds, unless there is no room for it under the budget.
@@ -142,7 +174,7 @@ func (p *program) do(op operation, in ...int) {
 		handles = append(handles, p.pairs[i].under)
 		plain = append(plain, p.pairs[i].plain)
 	}
-	o := remat.Op{Name: op.name, Func: op.f(p.own), Writes: op.writes}
+	o := remat.Op{Name: op.name, Func: op.f(p.own), Writes: op.writes, Once: op.once}
 	if op.random {
 		o.Random = []*compute.Generator{p.own}
 	}
@@ -166,7 +198,7 @@ func (p *program) do(op operation, in ...int) {
 // failed checks the error of an operation.
 func (p *program) failed(name string, err error) {
 	p.t.Helper()
-	if !errors.Is(err, mem.ErrNoMemory) && !p.faults {
+	if !errors.Is(err, mem.ErrNoMemory) && !p.faults || errors.Is(err, errCalledAgain) {
 		p.t.Fatalf("seed %d: %s: %v", p.seed, name, err)
 	}
 	p.denied++
@@ -187,8 +219,9 @@ func (p *program) constant() {
 		p.failed("constant", err)
 		return
 	}
-	defer x.Release()
 	h, err := p.r.Constant(x)
+	x.Release()
+	p.rig.limit.peak = p.rig.limit.Live() // memory outside of the runtime's was not in its budget
 	if err != nil {
 		p.failed("constant", err)
 		return
@@ -205,16 +238,74 @@ func (p *program) check(i int) {
 		return
 	}
 	defer p.pairs[i].under.Unlock()
+	p.compare(x, p.pairs[i].plain)
+}
+
+// compare compares a locked tensor with that without a budget.
+func (p *program) compare(x, plain *tensor.Tensor) {
+	p.t.Helper()
 	got, want := make([]byte, x.Size()), make([]byte, x.Size())
 	if err := x.Read(got); err != nil {
 		p.failed("Read", err)
 		return
 	}
-	p.must(p.pairs[i].plain.Read(want))
+	p.must(plain.Read(want))
 	if !bytes.Equal(got, want) {
-		p.t.Fatalf("seed %d: tensor %d, %s, differs:\n%x\n%x", p.seed, i, x.Brief(), got, want)
+		p.t.Fatalf("seed %d: %s differs:\n%x\n%x", p.seed, x.Brief(), got, want)
 	}
 }
+
+// hold locks a tensor over the next steps.
+func (p *program) hold() {
+	i := p.pick()
+	x, err := p.pairs[i].under.Lock()
+	if err != nil {
+		p.failed("Lock", err)
+		return
+	}
+	p.held = append(p.held, hold{p.pairs[i], x})
+}
+
+// letGo compares the tensors that are locked, and unlocks them.
+func (p *program) letGo() {
+	p.t.Helper()
+	for _, h := range p.held {
+		p.compare(h.locked, h.plain)
+		h.under.Unlock()
+	}
+	p.held = p.held[:0]
+}
+
+// squeeze evicts tensors, or has the allocator run out of memory before the budget does, until the next squeeze.
+func (p *program) squeeze() {
+	size := p.rng.Int64N(p.budget)
+	switch p.rng.IntN(3) {
+	case 0:
+		p.r.Evict(size)
+	case 1:
+		p.rig.limit.SetLimit(p.budget - size/2)
+	default:
+		p.rig.limit.SetLimit(unlimited)
+	}
+}
+
+// doOnce runs a function that fails when it is called again.
+func (p *program) doOnce() {
+	f := func(*compute.Generator) remat.Func {
+		called := false
+		return func(at *tensor.Place, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+			if called {
+				return nil, errCalledAgain
+			}
+			sum, err := compute.Add(at, in[0], in[1])
+			called = err == nil
+			return []*tensor.Tensor{sum}, err
+		}
+	}
+	p.do(operation{name: "once", f: f, once: true}, p.pick(), p.pick())
+}
+
+var errCalledAgain = errors.New("a function that runs only once was called again")
 
 // pick returns a random tensor of the program, the later ones more often.
 func (p *program) pick() int {
@@ -261,12 +352,22 @@ func (p *program) step() {
 		})}, p.pick())
 	case k < 68:
 		p.view()
-	case k < 78:
+	case k < 77:
+		p.letGo()
 		p.inPlace()
-	case k < 84:
+	case k < 78:
+		p.doOnce()
+	case k < 82:
 		p.check(p.pick())
+	case k < 84:
+		p.squeeze()
+	case k < 85 && len(p.held) < 2:
+		p.hold()
+	case k < 87:
+		p.letGo()
 	default:
 		if len(p.pairs) > 4 {
+			p.letGo()
 			i := p.rng.IntN(len(p.pairs))
 			p.pairs[i].under.Release()
 			p.pairs = append(p.pairs[:i], p.pairs[i+1:]...)
@@ -382,8 +483,9 @@ func (p *program) start(steps int) {
 	if p.seed%8 == 1 {
 		repetitions = 9
 	}
-	for range repetitions {
+	for n := range repetitions {
 		p.rng = rand.New(rand.NewPCG(p.seed, 19))
+		p.departs = n > 2 && n == p.seed%repetitions
 		p.must(p.r.Step(func() error { p.once(steps / 3); return nil }))
 		p.r.WaitForPlan()
 		for i := range p.pairs {
@@ -400,22 +502,28 @@ func (p *program) once(steps int) {
 	for range 3 {
 		p.constant()
 	}
-	for range steps {
+	for n := range steps {
 		if len(p.pairs) == 0 {
 			p.constant()
 			continue
 		}
+		if p.departs && n == steps/2 {
+			p.rng = rand.New(rand.NewPCG(p.seed, 20))
+		}
 		p.step()
-		if live := p.rig.limit.Live(); live > p.budget {
-			p.t.Fatalf("seed %d: %d bytes are live, the budget is %d", p.seed, live, p.budget)
+		if peak := p.rig.limit.peak; peak > p.budget {
+			p.t.Fatalf("seed %d: %d bytes were live, the budget is %d", p.seed, peak, p.budget)
 		}
 	}
+	p.departs = false
+	p.letGo()
 }
 
 // finish compares all tensors, which needs no luck any more, and releases them.
 func (p *program) finish() {
 	p.t.Helper()
 	p.rig.dev.SetRules()
+	p.rig.limit.SetLimit(unlimited)
 	p.faults = false
 	for i := range p.pairs {
 		p.check(i)

@@ -47,16 +47,16 @@ func (r *core) beginStep() error {
 	s.count++
 	s.trial.poll(r.costs.timing)
 	mode := online
-	switch {
-	case s.plan != nil:
+	if s.plan != nil {
 		mode = s.trial.choose(r.spill != nil)
-		if mode == planned || mode == plannedWithoutCopies {
-			r.engine.Follow(s.plan)
-		}
-	case s.count > 1 && s.making == nil:
-		r.engine.Record()
 	}
 	r.engine.PauseCopies(mode == plannedWithoutCopies || mode == onlineWithoutCopies)
+	switch {
+	case mode == planned || mode == plannedWithoutCopies:
+		r.engine.Follow(s.plan)
+	case s.plan == nil && s.count > 1 && s.making == nil:
+		r.engine.Record()
+	}
 	s.trial.begin(r.costs.timing, r.costs.stream, mode)
 	return nil
 }

@@ -38,7 +38,8 @@ with all constants: no smaller budget can be enough. The time is that of the dev
 
 With --plan each program also runs with knowledge of its future: weights of the policy, and of single results, are searched by
 simulations for some seconds. A run beside the others shows it as the policy "plan". With --bound a line "least" has the least
-possible time without copies, for programs of at most 16 results. For others a line "at least" has a lower bound of it.
+possible time without copies, for programs of at most 16 results. For others, and with --link, a line "at least" has a lower
+bound of it. With --link a line "copies" has a lower bound of the time if results are copied, and none is computed again.
 
 With --link results are also copied to the host and back, beside the computation, where that takes less time than to compute them
 again. An operation waits for copies of its inputs.
@@ -186,17 +187,18 @@ func (c *rematCmd) simulate(s *streams, path string) ([]rematLine, error) {
 			if err != nil {
 				return nil, err
 			}
-			line.Log = logName(path)
 			lines = append(lines, line)
 		}
 		if c.Bound {
-			line, err := c.bound(log, budget)
+			bounds, err := c.bounds(log, budget)
 			if err != nil {
 				return nil, err
 			}
-			line.Log = logName(path)
-			lines = append(lines, line)
+			lines = append(lines, bounds...)
 		}
+	}
+	for i := range lines {
+		lines[i].Log = logName(path)
 	}
 	return lines, nil
 }
@@ -227,24 +229,29 @@ func (c *rematCmd) run(log *simulate.Log, budget float64, policy string) (rematL
 	return line, nil
 }
 
-// bound returns the least possible time, or a lower bound of it, as a line.
-func (c *rematCmd) bound(log *simulate.Log, budget float64) (line rematLine, err error) {
-	begun := now()
-	bytes := int64(budget * float64(log.Peak))
-	line = rematLine{
-		Budget: budget, BudgetBytes: bytes, Policy: "at least", Operations: log.Operations, Completed: true,
-		BaselineNs: int64(log.Baseline), BaselinePeak: log.Peak, BottleneckBytes: log.Bottleneck,
+// bounds returns the least possible time, or a lower bound of it, as a line, and with a link one of copies alone.
+func (c *rematCmd) bounds(log *simulate.Log, budget float64) ([]rematLine, error) {
+	bytes, link := int64(budget*float64(log.Peak)), c.Link*1e9
+	var lines []rematLine
+	add := func(name string, least func() (time.Duration, bool, error)) error {
+		begun := now()
+		time, possible, err := least()
+		lines = append(lines, rematLine{
+			Budget: budget, BudgetBytes: bytes, Policy: name, Operations: log.Operations, Completed: possible,
+			BaselineNs: int64(log.Baseline), BaselinePeak: log.Peak, BottleneckBytes: log.Bottleneck,
+			ComputeNs: int64(time), Ratio: float64(time) / float64(max(log.Baseline, 1)), Seconds: now().Sub(begun).Seconds(),
+		})
+		return err
 	}
-	var least time.Duration
-	if log.Small() {
-		line.Policy = "least"
-		least, line.Completed, err = log.Least(bytes)
-	} else {
-		least = log.AtLeast(bytes)
+	if log.Small() && link == 0 {
+		err := add("least", func() (time.Duration, bool, error) { return log.Least(bytes) })
+		return lines, err
 	}
-	line.ComputeNs, line.Ratio = int64(least), float64(least)/float64(max(log.Baseline, 1))
-	line.Seconds = now().Sub(begun).Seconds()
-	return line, err
+	add("at least", func() (time.Duration, bool, error) { return log.AtLeast(bytes, link), true, nil })
+	if link > 0 {
+		add("copies", func() (time.Duration, bool, error) { return log.CopiesAtLeast(bytes, link), true, nil })
+	}
+	return lines, nil
 }
 
 // logName is the name of a log in tables.

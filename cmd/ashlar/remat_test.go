@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,14 +54,39 @@ func TestRematJSON(t *testing.T) {
 
 // A plan is one more run at each budget, and a link another figure.
 func TestRematWithAPlanAndALink(t *testing.T) {
-	lines := rematLines(t, ok(t, "remat", "--json", "--budget", "0.5", "--plan", "--link", "100", rematLogs+"graph.log.zst"))
-	if len(lines) != 2 || lines[0].Policy != "chain" || lines[1].Policy != "plan" {
-		t.Fatalf("got %+v, want a run by the policy and one by a plan", lines)
+	lines := rematLines(t, ok(t, "remat", "--json", "--budget", "0.5", "--plan", "--link", "5", "--bound",
+		layersLog(t, 24)))
+	if len(lines) != 4 || lines[0].Policy != "chain" || lines[1].Policy != "plan" {
+		t.Fatalf("got %+v, want a run by the policy, one by a plan, and two bounds", lines)
 	}
 	if lines[1].CopiedIn == 0 || lines[1].HostPeak == 0 || lines[1].Ratio >= lines[0].Ratio {
 		t.Errorf("the plan takes %v and copies %d bytes back, without a plan it is %v", lines[1].Ratio,
 			lines[1].CopiedIn, lines[0].Ratio)
 	}
+	if lines[2].Policy != "at least" || lines[2].Ratio > lines[1].Ratio || lines[3].Policy != "copies" ||
+		lines[3].Ratio <= 1 {
+		t.Errorf("got the bounds %+v", lines[2:])
+	}
+}
+
+// layersLog writes the log of a training step with n layers, each of which takes 1 ms and keeps 10 MB for its derivative.
+func layersLog(t *testing.T, n int) string {
+	t.Helper()
+	var log strings.Builder
+	log.WriteString("{\"remat\":1}\n{\"constant\":1}\n")
+	for i := range n {
+		fmt.Fprintf(&log, "{\"call\":\"layer\",\"in\":[%d],\"out\":[{\"size\":10000000}],\"ns\":1000000}\n", i)
+	}
+	for i := range n {
+		derivative, kept := n+i, n-i
+		fmt.Fprintf(&log, "{\"call\":\"derivative\",\"in\":[%d,%d],\"out\":[{\"size\":10000000}],\"ns\":1000000}\n",
+			derivative, kept)
+		fmt.Fprintf(&log, "{\"release\":%d}\n", kept)
+		if i > 0 {
+			fmt.Fprintf(&log, "{\"release\":%d}\n", derivative)
+		}
+	}
+	return file(t, "layers.log", log.String())
 }
 
 // The least possible time is a line of its own, or a lower bound of it for a program that is too large.

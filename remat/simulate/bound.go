@@ -23,10 +23,17 @@ func (l *Log) Least(budget int64) (time.Duration, bool, error) {
 	return time.Duration(ns), ok, nil
 }
 
-// AtLeast returns a time that a program takes at least within a budget, without copies to the host: a lower bound of
-// Least for programs of any length. It is that of a relaxation in which there is room at all moments but one.
-func (l *Log) AtLeast(budget int64) time.Duration {
-	return l.Baseline + time.Duration(schedule.LowerBound(l.program, budget))
+// AtLeast returns a time that a program takes at least within a budget: a lower bound of Least for programs of any
+// length. It is that of a relaxation in which there is room at all moments but one. With a link of so many bytes per
+// second, what it can carry to the host before that moment and back after it takes no room; 0 is no link.
+func (l *Log) AtLeast(budget int64, link float64) time.Duration {
+	return l.Baseline + time.Duration(schedule.LowerBound(l.program, budget, schedule.Link{BytesPerSecond: link}))
+}
+
+// CopiesAtLeast returns a time that a program takes at least within a budget if results are copied to the host and
+// back, over a link of so many bytes per second, more than 0, and nothing is computed again.
+func (l *Log) CopiesAtLeast(budget int64, link float64) time.Duration {
+	return l.Baseline + time.Duration(schedule.CopiesLowerBound(l.program, budget, schedule.Link{BytesPerSecond: link}))
 }
 
 // Small reports whether the program has few enough storages for Least.

@@ -3,6 +3,7 @@ package simulate
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/remat/internal/schedule"
 )
@@ -54,7 +55,7 @@ func TestNoPolicyBeatsTheBound(t *testing.T) {
 		if err != nil || !ok || bound < l.Baseline {
 			t.Fatalf("seed %d: %v, %v, %v, want at least the baseline %v", seed, bound, ok, err, l.Baseline)
 		}
-		if relaxed := l.AtLeast(budget); relaxed > bound || relaxed < l.Baseline {
+		if relaxed := l.AtLeast(budget, 0); relaxed > bound || relaxed < l.Baseline {
 			t.Errorf("seed %d: the relaxation gives %v, the least time is %v", seed, relaxed, bound)
 		} else {
 			below += float64(relaxed)/float64(l.Baseline) - 1
@@ -118,18 +119,18 @@ func TestLeast(t *testing.T) {
 // A program that does not fit adds at least the time of the cheapest results that must make room.
 func TestAtLeast(t *testing.T) {
 	l := longLog(t, 20)
-	if got := l.AtLeast(l.Peak); got != l.Baseline {
+	if got := l.AtLeast(l.Peak, 0); got != l.Baseline {
 		t.Errorf("with all the memory it is %v, want the baseline %v", got, l.Baseline)
 	}
 	// A linear layer takes 10,000 ns and a rectifier, from it, 300 ns. So the rectifiers go first, 19 of 20: one is read.
 	for results, want := range map[int64]int64{1: 300, 5: 1500, 19: 5700, 20: 15_700} {
-		if got := l.AtLeast(l.Peak-1000*results) - l.Baseline; int64(got) > want || int64(got) < want*9/10-300 {
+		if got := l.AtLeast(l.Peak-1000*results, 0) - l.Baseline; int64(got) > want || int64(got) < want*9/10-300 {
 			t.Errorf("with %d results less it is %d ns more, want at most %d", results, got, want)
 		}
 	}
 	for _, name := range []string{"unet", "graph"} {
 		l := sample(t, name)
-		bound := l.AtLeast(l.Peak / 2)
+		bound := l.AtLeast(l.Peak/2, 0)
 		for _, p := range Policies() {
 			r, err := l.Run(Config{Budget: l.Peak / 2, Policy: p.Name, MaxTime: 2 * l.Baseline})
 			if err != nil || r.Completed && r.Time < bound || bound < l.Baseline*104/100 {
@@ -150,7 +151,39 @@ func TestAtLeastWithALateConstant(t *testing.T) {
 {"release":2}
 {"constant":20}
 `)
-	if got := l.AtLeast(21); got != l.Baseline {
+	if got := l.AtLeast(21, 0); got != l.Baseline {
 		t.Errorf("it is %v, want the baseline %v", got, l.Baseline)
+	}
+}
+
+// A link lowers the bound, and lets copies alone be bounded.
+func TestAtLeastWithALink(t *testing.T) {
+	l := sample(t, "unet")
+	budget := l.Peak / 2
+	without, slow, fast := l.AtLeast(budget, 0), l.AtLeast(budget, 25e9), l.AtLeast(budget, 1e13)
+	if !(l.Baseline == fast && fast < slow && slow < without) {
+		t.Errorf("the bound is %v without a link, %v with a slow one and %v with a fast one, the baseline %v", without, slow,
+			fast, l.Baseline)
+	}
+	// While d runs, 10 bytes are on the host. They take 200 ns each way: 300 ns are before d, and 50 ns after it.
+	l = read(t, `{"remat":1}
+{"constant":1}
+{"call":"a","in":[0],"out":[{"size":10}],"ns":100}
+{"call":"b","in":[1],"out":[{"size":10}],"ns":100}
+{"call":"c","in":[2],"out":[{"size":10}],"ns":100}
+{"call":"d","in":[2,3],"ns":50}
+{"release":2}
+{"release":3}
+{"call":"e","in":[1],"ns":50}
+{"release":1}
+`)
+	for budget, want := range map[int64]time.Duration{31: 400, 21: 550} {
+		if got := l.CopiesAtLeast(budget, 5e7); got != want {
+			t.Errorf("with %d bytes copies take at least %d ns, want %d", budget, got, want)
+		}
+	}
+	// To make a again takes 100 ns. A part of it is carried before that: the relaxation has parts.
+	if got := l.AtLeast(21, 5e7) - l.Baseline; got > 100 || got < 30 {
+		t.Errorf("with a link it is %d ns more, want at most 100 and at least 30", got)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // small has all instructions of DTR's format.
@@ -110,7 +112,9 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte("{\"remat\":1}\n{\"constant\":1}\n{\"call\":\"x\",\"in\":[0],\"out\":[{\"size\":2},{\"alias\":0}],\"ns\":1}\n{\"release\":1}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := Read(bytes.NewReader(text))
+		var l *Log
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 500, 1<<20, func() { l, err = Read(bytes.NewReader(text)) })
 		if err != nil {
 			return
 		}

@@ -7,7 +7,7 @@ func (e *Engine) Begin(name string, inputs []Value) error {
 	for i, v := range inputs {
 		s := e.values[v].storage
 		e.policy.reads(s)
-		e.storages[s].accessed, e.storages[s].used = e.programTime(), e.now
+		e.storages[s].accessed, e.storages[s].used = e.now, e.programTime()
 		e.policy.touched(s)
 		if err := e.Lock(v); err != nil {
 			for _, w := range inputs[:i] {
@@ -31,11 +31,6 @@ func (e *Engine) End(c Call) (Op, []Value) {
 	e.use(e.ops[o].size)
 	e.computed(o, false)
 	outputs := e.ops[o].outputs
-	for _, v := range outputs {
-		s := &e.storages[e.values[v].storage]
-		s.accessed, s.used = e.now, e.programTime()
-		e.policy.touched(e.values[v].storage)
-	}
 	e.Abort()
 	e.record.call(e, c, outputs)
 	if c.Fixed || len(outputs) == 0 {

@@ -15,12 +15,12 @@ func (e *Engine) Call(c Call) (Op, []Value, error) {
 			e.unrefer(v)
 		}
 		e.forget()
+		for _, v := range c.Inputs {
+			if len(e.values[v].users) == 0 {
+				e.setBase(v, false)
+			}
+		}
 		return None, nil, err
-	}
-	for _, v := range outputs {
-		s := &e.storages[e.values[v].storage]
-		s.accessed, s.used = e.now, e.programTime()
-		e.policy.touched(e.values[v].storage)
 	}
 	if c.Fixed {
 		for _, v := range outputs {
@@ -42,12 +42,14 @@ func (e *Engine) announce(c Call) Op {
 		outputs: make([]Value, len(c.Outputs)), cost: c.Cost, scratch: c.Scratch, fixed: c.Fixed, work: c.Work,
 	})
 	record := &e.ops[o]
+	views := c.views()
 	for i, v := range c.Inputs {
+		e.read(v, c.Name, views)
 		record.slots[i] = int32(len(e.values[v].users))
 		e.values[v].users = append(e.values[v].users, user{o, int32(i)})
 	}
 	for i, out := range c.Outputs {
-		v := value{op: o, index: int32(i), refs: 1, alias: out.Alias >= 0}
+		v := value{op: o, index: int32(i), alias: out.Alias >= 0}
 		if v.alias {
 			v.storage = e.values[c.Inputs[out.Alias]].storage
 		} else {
@@ -58,13 +60,23 @@ func (e *Engine) announce(c Call) Op {
 		record.outputs[i] = id
 		s := &e.storages[v.storage]
 		s.values = append(s.values, id)
-		s.refs++
+		e.refer(id, 1)
 	}
 	e.eachStorage(o, func(s Storage) {
 		e.storages[s].cost += c.Cost
 		e.policy.added(s)
 	})
 	return o
+}
+
+// views reports whether an operation only makes views.
+func (c *Call) views() bool {
+	for _, out := range c.Outputs {
+		if out.Alias < 0 {
+			return false
+		}
+	}
+	return len(c.Outputs) > 0
 }
 
 // produce makes the inputs of an operation resident, makes room and runs it.
@@ -194,6 +206,10 @@ func (e *Engine) computed(o Op, again bool) {
 		value := &e.values[v]
 		value.defined, value.ran = true, true
 		s := &e.storages[value.storage]
+		if !again {
+			s.accessed, s.used = e.now, e.programTime()
+			e.policy.touched(value.storage)
+		}
 		if s.resident {
 			continue
 		}

@@ -4,7 +4,7 @@ import "math"
 
 // chainPolicy is the project's own policy. It evicts the storage with the least cost / (size * distance^q), where the
 // cost is that of all evicted storages that have to be made first, the chain, and the distance is the guessed time
-// until the program reads the storage. It differs from DTR in four ways.
+// until the program reads the storage. It differs from DTR in five ways.
 //
 //   - Storages that are made from the evicted one hardly count: in a program that computes gradients they are read
 //     before it, and it is made then anyway.
@@ -12,7 +12,11 @@ import "math"
 //     is computed, whatever it is: staleness mainly protects what was made just now. In a backward pass the distance is
 //     that of the mirror image of the forward pass.
 //   - Storages without references are not read by the program. They are dropped at once, unless an evicted storage is
-//     made of them: then they may stay, but are far away.
+//     made of them, or storages that are larger and cheap as long as they are there: then they may stay, but are far
+//     away.
+//   - The same holds for storages with references only to bases: values that were read once, to make views of them, all
+//     of which are released. They have references because the record of derivatives holds them. They are not dropped,
+//     but their cost hardly counts.
 //   - An input of a waiting operation is evicted, and made again later, where nothing else can be.
 //
 // The choice takes the same time for any number of storages. Evictable storages are in lists by the logarithm of their
@@ -50,8 +54,11 @@ const (
 )
 
 const (
-	retries   = 100 // storages whose costs are computed anew before one is evicted
-	maxPlaces = 64  // storages that are compared to find a place in a list
+	retries   = 100  // storages whose costs are computed anew before one is evicted
+	maxPlaces = 64   // storages that are compared to find a place in a list
+	saveBytes = 2    // how many times the bytes of a storage without references must be made of it
+	saveCost  = 0.3  // how much a byte of them may cost, as a share of the cost of a byte of it
+	doubt     = 0.03 // weight of the cost of what has references, but only to bases of views
 )
 
 type chainNode struct {
@@ -137,7 +144,7 @@ func (p *chainPolicy) restored(s Storage, again bool) {
 		p.update(c)
 	}
 	p.e.parents(s, func(parent Storage) {
-		if st := &p.e.storages[parent]; st.pooled != None && st.refs == 0 {
+		if st := &p.e.storages[parent]; st.pooled != None && st.wanted == 0 {
 			p.update(parent)
 		}
 	})
@@ -168,7 +175,7 @@ func (p *chainPolicy) cost(s Storage) float64 {
 			return false
 		}
 		weight := 1.0
-		if st.refs > 0 {
+		if st.wanted > 0 {
 			weight = p.live
 		}
 		cost += weight * p.without(st)
@@ -182,18 +189,39 @@ func (p *chainPolicy) cost(s Storage) float64 {
 			return !st.resident
 		})
 	}
+	if st.wanted == 0 && st.refs > 0 {
+		cost *= doubt
+	}
 	return float64(p.e.copyCost(int64(cost), st))
 }
 
 // without returns the cost of a storage alone: to compute it, or to copy it back.
 func (p *chainPolicy) without(st *storage) float64 { return float64(p.e.copyCost(st.cost, st)) }
 
-// spent reports whether no evicted storage with references is made of a storage, directly or through others that are
-// evicted.
+// saves reports whether a storage without references is worth its memory: several times as much is made of it, for much
+// less than it takes to make it. As long as it is there, that can be evicted instead. Without a budget nothing may have
+// to be evicted.
+func (p *chainPolicy) saves(s Storage) bool {
+	if p.e.budget == 0 {
+		return false
+	}
+	st := &p.e.storages[s]
+	rate, bytes := float64(st.cost)/float64(max(st.size, 1)), int64(0)
+	p.walk.visit(p.e, s, 1, p.e.children, func(_ Storage, child *storage) bool {
+		if child.resident && child.wanted > 0 && float64(child.cost) < saveCost*rate*float64(child.size) {
+			bytes += child.size
+		}
+		return false
+	})
+	return bytes > saveBytes*st.size
+}
+
+// spent reports whether a storage without references saves nothing, and no evicted storage that the program may read is
+// made of it, directly or through others that are evicted.
 func (p *chainPolicy) spent(s Storage) bool {
-	spent := true
+	spent := !p.saves(s)
 	p.walk.visit(p.e, s, maxWalk, p.e.children, func(_ Storage, st *storage) bool {
-		if !st.resident && st.refs > 0 {
+		if !st.resident && st.wanted > 0 {
 			spent = false
 		}
 		return !st.resident && spent
@@ -280,9 +308,9 @@ func (p *chainPolicy) place(s Storage, l *list) {
 	}
 }
 
-// order returns the place of a storage in its list: those without references are first.
+// order returns the place of a storage in its list: those that are not read again are first.
 func (p *chainPolicy) order(s Storage) int64 {
-	if st := &p.e.storages[s]; st.refs > 0 {
+	if st := &p.e.storages[s]; st.wanted > 0 {
 		return st.used
 	}
 	return -1

@@ -38,6 +38,8 @@ type Engine struct {
 	follow following
 	record *recorder // nil unless the program is recorded
 
+	reviewed map[string]bool // names of operations that make views of values whose views were released
+
 	waiting []Op    // operations whose inputs are being made, outermost first
 	tries   int     // executions within the current call of a user
 	dying   []Value // values that may be forgotten
@@ -86,7 +88,7 @@ func New(c Config, x Executor) *Engine {
 	if c.Policy == nil {
 		c.Policy = Default()
 	}
-	e := &Engine{x: x, policy: c.Policy, budget: c.Budget}
+	e := &Engine{x: x, policy: c.Policy, budget: c.Budget, reviewed: map[string]bool{}}
 	e.link.Link, e.link.hostLimit = c.Link, c.HostLimit
 	e.link.copier, _ = x.(Copier)
 	e.policy.attach(e)
@@ -113,9 +115,10 @@ func (e *Engine) Constant(size int64) (Value, error) {
 		return None, err
 	}
 	s := e.newStorage(size)
-	v := e.newValue(value{storage: s, op: None, refs: 1, defined: true, ran: true})
+	v := e.newValue(value{storage: s, op: None, defined: true, ran: true})
 	st := &e.storages[s]
-	st.values, st.refs, st.resident, st.fixed = append(st.values, v), 1, true, true
+	st.values, st.resident, st.fixed = append(st.values, v), true, true
+	e.refer(v, 1)
 	e.use(size)
 	e.stats.Fixed += size
 	e.record.constant(e, v)

@@ -12,7 +12,7 @@ type mirror struct {
 const (
 	oldShare  = 0.2 // of the time so far that a storage was not used, if it is old
 	keepShare = 0.1 // of the time so far after which a mirror ends in which nothing old is read
-	unread    = 20  // the distance of what the program does not read again, as a multiple of the time so far
+	unread    = 2   // the distance of what the program does not read again, as a multiple of the time so far
 )
 
 // read notes that the program is going to read a storage.
@@ -32,7 +32,7 @@ func (m *mirror) active(now int64) bool {
 
 // distance returns the time until a storage is read next, as a guess: it is at least 1.
 func (m *mirror) distance(now int64, s *storage) float64 {
-	if s.refs == 0 {
+	if s.wanted == 0 {
 		return float64(max(now*unread, 1))
 	}
 	d := now - s.used

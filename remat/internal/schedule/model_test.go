@@ -113,6 +113,15 @@ func (m *model) check() {
 		if len(s.values) == 0 {
 			continue
 		}
+		wanted := int32(0)
+		for _, v := range s.values {
+			if !m.e.values[v].base {
+				wanted += m.e.values[v].refs
+			}
+		}
+		if s.wanted != wanted {
+			m.t.Fatalf("storage %d: %d references are counted to values that are no bases, want %d", i, s.wanted, wanted)
+		}
 		if _, ok := m.contents[Storage(i)]; ok != s.resident {
 			m.t.Fatalf("storage %d: resident is %v, the executor says %v", i, s.resident, ok)
 		}

@@ -20,6 +20,9 @@ type Plan struct {
 	bias    []float64 // of each storage: a factor of the cost to evict it; nil is 1 for all
 	copies  bool      // results may be copied to the host
 	online  bool      // the policy without a plan is better
+
+	transfers *transfers // to the host and back; nil is none, or while online those that the engine chooses
+	without   *Plan      // the best plan without copies, if this one has copies
 }
 
 // A stay is the set of storages that should be resident at one operation, and not be evicted before.
@@ -40,7 +43,7 @@ type plannedOp struct {
 
 // timetable returns the plan of a program without decisions.
 func timetable(p *Program) *Plan {
-	plan := &Plan{weights: portfolio[0], copies: true}
+	plan := &Plan{weights: portfolio[0]}
 	storages, refs := make([]int32, p.Values), make([]int32, p.Values)
 	fresh := func(v Value, size int64, maker int) {
 		storages[v], refs[v] = int32(len(plan.uses)), 1
@@ -94,7 +97,10 @@ type following struct {
 	plan   *Plan
 	at     int32     // the running operation
 	stay   int       // the next stay
+	out    int       // the next copy to the host
+	back   int       // the next copy from the host
 	cursor []int32   // of each storage by number: its next use
+	needed []int64   // of each storage by number that was copied back: when it was read, by the plan's clock
 	number []int32   // of storages by id, or None
 	bound  []Storage // ids by number, or None
 }
@@ -102,8 +108,14 @@ type following struct {
 // Follow makes the engine choose by a plan from here on, as long as it is given the operations of the plan, in their
 // order. From the first other one on, and after the last, it chooses by its policy again.
 func (e *Engine) Follow(p *Plan) {
+	if e.link.paused && p.without != nil {
+		p = p.without
+	}
 	e.follow = following{
 		plan: p, at: -1, cursor: make([]int32, len(p.uses)), bound: slices.Repeat([]Storage{None}, len(p.uses)),
+	}
+	if p.transfers != nil {
+		e.follow.needed = slices.Repeat([]int64{math.MaxInt64}, len(p.uses))
 	}
 }
 
@@ -273,6 +285,10 @@ func (p *planned) cheapest(plan *Plan) Storage {
 		if distance < 0 {
 			distance = end
 		}
-		return p.nodes[id].cost * f.bias(id) / (float64(s.size) * power(distance+1, p.exponent))
+		bias := f.bias(id)
+		if p.e.leaving(id) {
+			bias *= dear
+		}
+		return p.nodes[id].cost * bias / (float64(s.size) * power(distance+1, p.exponent))
 	})
 }

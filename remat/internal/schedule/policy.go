@@ -18,7 +18,7 @@ type Policy interface {
 	left(Storage)           // it became resident but not evictable, or was evicted
 	evicted(Storage)        // its memory was dropped
 	restored(Storage, bool) // it became resident; again, if it was before
-	released(Storage)       // it has no references any more
+	released(Storage)       // it has no references any more, except to bases of views
 	forgotten(Storage)      // its id will be used for another
 }
 

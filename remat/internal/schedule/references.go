@@ -3,8 +3,7 @@ package schedule
 // Retain adds a reference to a value.
 func (e *Engine) Retain(v Value) {
 	e.record.retain(v)
-	e.values[v].refs++
-	e.storages[e.values[v].storage].refs++
+	e.refer(v, 1)
 }
 
 // Release removes a reference. A storage without references is dropped at once, if the policy does not keep it to make
@@ -20,17 +19,61 @@ func (e *Engine) Release(v Value) {
 
 // unrefer removes a reference; values that nothing needs are forgotten by the next forget.
 func (e *Engine) unrefer(v Value) {
-	e.values[v].refs--
+	e.refer(v, -1)
 	s := e.values[v].storage
-	e.storages[s].refs--
 	if e.values[v].refs == 0 && len(e.values[v].users) == 0 {
 		e.dying = append(e.dying, v)
 	}
-	if st := &e.storages[s]; st.refs == 0 {
+	if st := &e.storages[s]; st.wanted == 0 {
 		e.policy.released(s)
+	}
+	if st := &e.storages[s]; st.refs == 0 {
 		if st.resident && !st.fixed && st.locks == 0 && e.policy.eager(s) {
 			e.drop(s)
 		}
+	}
+}
+
+// refer changes the number of references to a value.
+func (e *Engine) refer(v Value, by int32) {
+	value := &e.values[v]
+	value.refs += by
+	e.storages[value.storage].refs += by
+	if !value.base {
+		e.want(value.storage, by)
+	}
+}
+
+// want changes the number of references to a storage through which the program may read it.
+func (e *Engine) want(s Storage, by int32) {
+	st := &e.storages[s]
+	st.wanted += by
+	if st.wanted == by && st.refs > by {
+		e.policy.changed(s)
+	}
+}
+
+// read notes that an operation reads a value. A value that is read only once, to make views of it, is their base: it is
+// held by what is noted for derivatives, but the program reads the views. Where a program releases them all and then
+// makes views of the base again, that is wrong, and so it is of other values that operations of this name read.
+func (e *Engine) read(v Value, name string, views bool) {
+	value := &e.values[v]
+	if value.base && views && e.storages[value.storage].wanted == 0 {
+		e.reviewed[name] = true
+	}
+	e.setBase(v, views && len(value.users) == 0 && !e.reviewed[name])
+}
+
+func (e *Engine) setBase(v Value, base bool) {
+	value := &e.values[v]
+	if base == value.base {
+		return
+	}
+	value.base = base
+	if base {
+		e.want(value.storage, -value.refs)
+	} else {
+		e.want(value.storage, value.refs)
 	}
 }
 

@@ -158,9 +158,8 @@ func (p *Plan) lastUse(s int32) int32 {
 	return p.makers[s]
 }
 
-// peaks returns the operations during which most memory is in use, of each stretch of operations that need more than
-// the budget.
-func (p *Plan) peaks(budget int64) []int32 {
+// used returns the bytes in use during each operation with unlimited memory.
+func (p *Plan) used() []int64 {
 	change := make([]int64, len(p.ops)+2)
 	for s, size := range p.sizes {
 		change[p.born[s]] += size
@@ -168,11 +167,21 @@ func (p *Plan) peaks(budget int64) []int32 {
 			change[p.lastUse(int32(s))+1] -= size
 		}
 	}
-	var peaks []int32
-	used, most := int64(0), int64(0)
+	used, now := make([]int64, len(p.ops)), int64(0)
 	for i := range p.ops {
-		used += change[i]
-		switch now := used + p.ops[i].scratch; {
+		now += change[i]
+		used[i] = now + p.ops[i].scratch
+	}
+	return used
+}
+
+// peaks returns the operations during which most memory is in use, of each stretch of operations that need more than
+// the budget.
+func (p *Plan) peaks(budget int64) []int32 {
+	var peaks []int32
+	most := int64(0)
+	for i, now := range p.used() {
+		switch {
 		case now <= budget:
 			most = 0
 		case most == 0:
@@ -182,15 +191,4 @@ func (p *Plan) peaks(budget int64) []int32 {
 		}
 	}
 	return peaks
-}
-
-// LowerBound returns a time in ns that running a program within a budget adds at least, by a relaxation: the bound of
-// exhaustive search for programs of any length. Views are made again in no time.
-func LowerBound(p *Program, budget int64) int64 {
-	plan, bound := timetable(p), int64(0)
-	for _, at := range plan.peaks(budget) {
-		_, ns := relax(plan, at, budget).solve()
-		bound = max(bound, ns)
-	}
-	return bound
 }

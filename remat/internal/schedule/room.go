@@ -139,6 +139,7 @@ func (e *Engine) useless(s Storage) bool {
 // Lock makes a value resident and keeps it so until Unlock. Locks are counted.
 func (e *Engine) Lock(v Value) error {
 	e.tries = 0
+	e.setBase(v, false)
 	if err := e.define(v); err != nil {
 		return err
 	}

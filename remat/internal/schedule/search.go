@@ -43,6 +43,7 @@ var portfolio = []weights{
 	{1, 0, 0.5},
 	{0.3, 0.1, 1},
 	{1, 1, 1},
+	{3, 3, 1},
 }
 
 // choices are ways to choose what stays in memory at a peak. What is made again later needs room too, so it may be
@@ -53,7 +54,7 @@ var choices = []struct{ share, urgency float64 }{
 
 // MakePlan returns the plan of a program: what is known of its future, and what it takes to run it in little time. The
 // search simulates the program with candidates and keeps the best. It never is worse than the policy without a plan. If
-// results may be copied to the host, it never is worse than the best plan without copies either.
+// results may be copied to the host, it never is worse than the best plan without copies, which it has beside it.
 func MakePlan(p *Program, c PlanConfig) *Plan {
 	plan := timetable(p)
 	if c.Effort == 0 {
@@ -63,17 +64,12 @@ func MakePlan(p *Program, c PlanConfig) *Plan {
 		return plan
 	}
 	s := &search{program: p, config: c, least: slowest * plan.clock[len(plan.ops)], best: plan}
-	if s.spills() {
-		s.config.Link = Link{}
-		without := *plan
-		without.copies = false
-		s.all(&without)
-		s.config.Link = c.Link
-		with := *s.best
-		with.copies = true
-		s.try(&with)
-	}
+	s.config.Link = Link{}
 	s.all(plan)
+	if c.Link.BytesPerSecond > 0 {
+		s.config.Link = c.Link
+		s.copying()
+	}
 	return s.best
 }
 
@@ -86,6 +82,7 @@ type search struct {
 	least   int64     // its time in ns
 	made    remakings // that it takes
 	last    remakings // of the last simulation
+	needed  []int64   // in it, when each storage that was copied back was read
 }
 
 // remakings are the storages that a simulation made again, by number, and the time until after each of them.
@@ -93,8 +90,6 @@ type remakings struct {
 	storages []int32
 	ns       []int64
 }
-
-func (s *search) spills() bool { return s.config.Link.BytesPerSecond > 0 }
 
 // all tries variants of a plan: the policy without it, other weights, what stays at the peaks, and single storages.
 func (s *search) all(plan *Plan) {
@@ -130,6 +125,14 @@ func (s *search) vary(plan *Plan, w weights, stays []stay) {
 
 // stays returns what stays in memory at the peaks of a plan, if so much of the budget is taken for it.
 func (s *search) stays(plan *Plan, share, urgency float64) []stay {
+	return s.atPeaks(plan, func(at int32) []bool {
+		keep, _ := s.relax(plan, at, int64(share*float64(s.config.Budget)), urgency)
+		return keep
+	})
+}
+
+// atPeaks returns what stays at the peaks of a plan, where choose returns something.
+func (s *search) atPeaks(plan *Plan, choose func(at int32) []bool) []stay {
 	peaks := plan.peaks(s.config.Budget)
 	stays := []stay{}
 	for i, at := range peaks[:min(len(peaks), maxPeaks)] {
@@ -139,14 +142,20 @@ func (s *search) stays(plan *Plan, share, urgency float64) []stay {
 		if i == maxPeaks-1 {
 			at = peaks[len(peaks)-1]
 		}
-		s.effort -= priceRounds * len(plan.ops) / poolEffort
-		r := relax(plan, at, int64(share*float64(s.config.Budget)))
-		r.urgency = urgency
-		if keep, _ := r.solve(); keep != nil {
+		if keep := choose(at); keep != nil {
 			stays = append(stays, stay{at, keep})
 		}
 	}
 	return stays
+}
+
+// relax returns what stays in memory at an operation, or nil if there is no room, with the relaxation.
+func (s *search) relax(plan *Plan, at int32, budget int64, urgency float64) ([]bool, *relaxation) {
+	s.effort -= priceRounds * len(plan.ops) / poolEffort
+	r := relax(plan, at, budget)
+	r.urgency = urgency
+	keep, _ := r.solve()
+	return keep, r
 }
 
 // stopped reports whether the search shall end.
@@ -161,8 +170,11 @@ func (s *search) stopped() bool {
 }
 
 // try simulates a plan and keeps it if it is no worse.
-func (s *search) try(p *Plan) {
-	if time := s.simulate(p); time <= s.least {
+func (s *search) try(p *Plan) { s.keep(p, s.simulate(p, s.least)) }
+
+// keep keeps a plan that was simulated if it is no worse.
+func (s *search) keep(p *Plan, time int64) {
+	if time <= s.least {
 		s.best, s.least = p, time
 		s.made, s.last = s.last, s.made
 	}
@@ -210,13 +222,14 @@ func draw(rng *rand.Rand, sums []int64) int {
 	return i
 }
 
-// simulate returns the time that the program takes with a plan, or more than the least known time if that is longer.
-func (s *search) simulate(p *Plan) int64 {
-	x := &stopwatch{search: s, limit: s.least}
+// simulate returns the time that the program takes with a plan, or more than the limit if that is longer.
+func (s *search) simulate(p *Plan, limit int64) int64 {
+	x := &stopwatch{search: s, limit: limit}
 	x.e = New(Config{Budget: s.config.Budget, Link: s.config.Link, HostLimit: s.config.HostLimit}, x)
 	s.last.storages, s.last.ns = s.last.storages[:0], s.last.ns[:0]
 	x.e.Follow(p)
 	err := s.program.Run(x.e)
+	s.needed = x.e.follow.needed
 	if stats := x.e.Stats(); err == nil {
 		return stats.ComputeNs + stats.StallNs
 	}
@@ -240,7 +253,7 @@ func (x *stopwatch) Compute(r *Run) (int64, error) {
 	stats := x.e.Stats()
 	x.effort -= 1 + int(stats.Decisions-x.decisions)*len(x.e.pool)/poolEffort
 	x.decisions = stats.Decisions
-	if x.spills() {
+	if x.e.copies() && x.e.transfers() == nil {
 		x.effort -= linkEffort - 1
 	}
 	if x.stopped() {

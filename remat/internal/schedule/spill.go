@@ -6,8 +6,7 @@ package schedule
 // faster. Once the program reads a storage that was away, those made just before it are copied back ahead of need,
 // since a program with a backward pass reads them next; for them, copied ones that are read later may be evicted.
 //
-// While the engine follows a plan, it knows when a storage is read next. Whenever the link is idle it copies what is
-// not read soon, and it copies back what is read soon.
+// While the engine follows a plan, the plan says what is copied, and when it is copied back (see planlink.go).
 //
 // The engine follows the link in its own time: one queue for each direction. If the executor is a Copier it makes the
 // copies; otherwise they are simulated.
@@ -16,15 +15,11 @@ const (
 	hostAbsent = -1
 	mostAhead  = 16 // storages that are copied back ahead of need at a time
 
-	youngest        = 16 // storages made last are not copied out: most of them are released soon
-	youngestPlanned = 4
-	dearest         = 4 // how much longer a copy may take than the operation that makes a storage
+	youngest = 16 // storages made last are not copied out: most of them are released soon
+	dearest  = 4  // how much longer a copy may take than the operation that makes a storage
 
 	shown        = 0.5 // the part of a copy back that is taken not to be hidden
-	shownPlanned = 0.2
-
-	leastAway = 2  // what is read sooner than in the time of so many copies is not copied out
-	horizon   = 16 // what is read later than in the time of so many copies is not copied back yet
+	shownPlanned = 0.001
 )
 
 // A spilling is the state of the link.
@@ -69,14 +64,18 @@ func (l *spilling) transfer(size int64) int64 {
 
 // offload starts a copy to the host if the link is idle and memory is short, or will be by the plan.
 func (e *Engine) offload() {
+	if t := e.transfers(); t != nil {
+		e.offloadPlanned(t)
+		return
+	}
 	plenty := e.stats.Evictions == 0 && (e.budget == 0 || 2*e.stats.Used < e.budget)
-	if !e.copies() || plenty && !e.Following() || e.link.outFree > e.now || e.serial < e.link.look {
+	if !e.copies() || plenty || e.link.outFree > e.now || e.serial < e.link.look {
 		return
 	}
 	best, rate := Storage(None), 0.0
 	for _, s := range e.pool {
 		st := &e.storages[s]
-		if r := float64(st.cost) / float64(st.size); r > rate && e.worthCopy(s, st) {
+		if r := float64(st.cost) / float64(st.size); r > rate && e.worthCopy(st) {
 			best, rate = s, r
 		}
 	}
@@ -86,15 +85,11 @@ func (e *Engine) offload() {
 }
 
 // worthCopy reports whether a storage may be copied out.
-func (e *Engine) worthCopy(s Storage, st *storage) bool {
+func (e *Engine) worthCopy(st *storage) bool {
 	if st.host.place != hostAbsent || st.refs == 0 {
 		return false
 	}
-	age, time := e.serial-st.serial, e.link.transfer(st.size)
-	if e.Following() {
-		return age > youngestPlanned && e.follow.until(s) >= leastAway*time
-	}
-	return age > youngest && dearest*st.cost >= time
+	return e.serial-st.serial > youngest && dearest*st.cost >= e.link.transfer(st.size)
 }
 
 // remaking returns the time to compute a missing value and what is missing for it, or a time over the limit.
@@ -140,21 +135,14 @@ func (e *Engine) copyCost(cost int64, s *storage) int64 {
 		return cost
 	}
 	part := shown
-	if e.Following() {
+	if e.transfers() != nil && !s.host.back {
 		part = shownPlanned
 	}
 	return min(cost, int64(part*float64(e.link.transfer(s.size))))
 }
 
-// later reports whether a storage is read after another, as far as that is known: by the plan, or else in the reverse
-// order of their making.
-func (e *Engine) later(a, b Storage) bool {
-	if !e.Following() {
-		return e.storages[a].serial < e.storages[b].serial
-	}
-	x, y := e.follow.until(a), e.follow.until(b)
-	return x < 0 && y >= 0 || x >= 0 && y >= 0 && x > y
-}
+// later reports whether a storage is taken to be read after another: in the reverse order of their making.
+func (e *Engine) later(a, b Storage) bool { return e.storages[a].serial < e.storages[b].serial }
 
 // cleanVictim returns the storage with a copy on the host that is read last, or None.
 func (e *Engine) cleanVictim() Storage {
@@ -291,6 +279,7 @@ func (e *Engine) arrived(inputs []Value, ahead bool) error {
 			continue
 		}
 		e.stall(st.host.arrive)
+		e.follow.read(s)
 		st.host.unread = false
 		if e.link.copier != nil {
 			if err := e.link.copier.Wait(s); err != nil {
@@ -301,7 +290,11 @@ func (e *Engine) arrived(inputs []Value, ahead bool) error {
 			trigger = s
 		}
 	}
-	if ahead && (trigger != None || e.Following()) {
+	switch t := e.transfers(); {
+	case !ahead:
+	case t != nil:
+		e.prefetchPlanned(t)
+	case trigger != None:
 		e.prefetch(trigger)
 	}
 	return nil
@@ -325,7 +318,7 @@ func (e *Engine) prefetch(after Storage) {
 	for range mostAhead {
 		best := Storage(None)
 		for _, s := range l.away {
-			if e.storages[s].refs > 0 && e.expected(s, after) && (best == None || e.later(best, s)) {
+			if e.storages[s].refs > 0 && e.later(s, after) && (best == None || e.later(best, s)) {
 				best = s
 			}
 		}
@@ -341,14 +334,4 @@ func (e *Engine) prefetch(after Storage) {
 		e.storages[best].host.unread = true
 		after = best
 	}
-}
-
-// expected reports whether a storage is likely to be read soon after another was.
-func (e *Engine) expected(s, after Storage) bool {
-	if !e.Following() {
-		return e.later(s, after)
-	}
-	until := e.follow.until(s)
-	wait := max(e.link.inFree-e.now, 0)
-	return until >= 0 && until <= wait+horizon*e.link.transfer(e.storages[s].size)
 }

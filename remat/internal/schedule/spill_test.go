@@ -10,7 +10,7 @@ import (
 type copyingModel struct {
 	*model
 	host map[Storage]uint64
-	rng  *rand.Rand
+	rng  *rand.Rand // nil: no copy fails
 }
 
 var errCopy = errors.New("no copy")
@@ -20,7 +20,7 @@ func (m *copyingModel) CopyOut(s Storage) error {
 	if _, again := m.host[s]; !resident || again {
 		m.t.Fatalf("storage %d is copied out: resident is %v, copied before is %v", s, resident, again)
 	}
-	if m.rng.IntN(8) == 0 {
+	if m.rng != nil && m.rng.IntN(8) == 0 {
 		return errCopy
 	}
 	m.host[s] = content
@@ -134,5 +134,48 @@ func TestCopiesAreHidden(t *testing.T) {
 	}
 	if extra(slow) > extra(without) {
 		t.Errorf("a slow link costs %d ns, none costs %d", extra(slow), extra(without))
+	}
+}
+
+// A plan copies results to the host before the peak and back before they are read. Copies that fail cost time, but not
+// the results.
+func TestPlannedCopies(t *testing.T) {
+	const n, cost, size = 100, 1_000_000, 1000
+	p := &Program{}
+	layers := []Value{p.Constant(1)}
+	call := func(seed uint64, inputs ...Value) Value {
+		return p.Call(Call{
+			Name: "f", Inputs: inputs, Outputs: []Output{{Size: size, Alias: -1}}, Cost: cost, Work: task{seed: seed},
+		})
+	}
+	for i := range n {
+		layers = append(layers, call(uint64(i), layers[i]))
+	}
+	gradient := call(n, layers[n])
+	for i := n; i > 0; i-- {
+		next := call(uint64(n+i), gradient, layers[i])
+		p.Release(gradient)
+		p.Release(layers[i])
+		gradient = next
+	}
+	budget := int64(n * size / 2)
+	plan := MakePlan(p, PlanConfig{Budget: budget, Link: Link{BytesPerSecond: 1e6}, Effort: 100_000})
+	for _, failing := range []bool{false, true} {
+		tight, _ := newModel(t, "dtr-eq", budget)
+		c := &copyingModel{tight, map[Storage]uint64{}, rand.New(rand.NewPCG(1, 1))}
+		if !failing {
+			c.rng = nil
+		}
+		c.e = New(Config{Budget: budget, Link: Link{BytesPerSecond: 1e6}}, c)
+		tight.contents[0], tight.used = 1, 1 // the constant of the program
+		c.e.Follow(plan)
+		if err := p.Run(c.e); err != nil {
+			t.Fatal(err)
+		}
+		s := c.e.Stats()
+		extra := s.ComputeNs + s.StallNs - (2*n+1)*cost
+		if s.CopiedIn < n*size/4 || !failing && extra > 3*cost || extra > 20*cost {
+			t.Errorf("failing copies are %v: %d bytes are copied back and %d ns are added", failing, s.CopiedIn, extra)
+		}
 	}
 }

@@ -9,6 +9,7 @@ type value struct {
 	ran     bool  // its operation ran; true for constants
 	defined bool  // its storage is resident and, for an alias, the operation ran since
 	alias   bool  // it shares the storage of another value
+	base    bool  // it was read only once, to make views of it
 	users   []user
 }
 
@@ -24,6 +25,7 @@ type storage struct {
 	cost   int64   // ns of all operations that make its values
 	values []Value // the owner is first
 	refs   int32   // references of the program to its values
+	wanted int32   // those of them to values that are not bases of views
 	locks  int32   // it cannot be evicted
 	soft   int32   // those of the locks that belong to operations waiting for inputs
 	pooled int32   // its place in the engine's pool of evictable storages, or None

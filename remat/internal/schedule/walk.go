@@ -26,16 +26,17 @@ func (w *walk) visit(
 	w.count++
 	w.mark[from] = w.count
 	w.queue = append(w.queue[:0], from)
+	look := func(s Storage) {
+		if w.mark[s] == w.count {
+			return
+		}
+		w.mark[s] = w.count
+		if f(s, &e.storages[s]) {
+			w.queue = append(w.queue, s)
+		}
+	}
 	for i := 0; i < len(w.queue) && i < most; i++ {
-		next(w.queue[i], func(s Storage) {
-			if w.mark[s] == w.count {
-				return
-			}
-			w.mark[s] = w.count
-			if f(s, &e.storages[s]) {
-				w.queue = append(w.queue, s)
-			}
-		})
+		next(w.queue[i], look)
 	}
 }
 
