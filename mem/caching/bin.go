@@ -62,8 +62,6 @@ func (s *freeSet) insertTree(e entry) {
 	if nd == nil {
 		nd = s.newNode(false)
 		s.bins[b] = nd
-	}
-	if nd.n == 0 {
 		s.used.Add(b)
 		nd.n, nd.keys[0] = 1, e
 		return
@@ -171,7 +169,7 @@ func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 		return true
 	}
 	if depth == 0 {
-		s.used.Remove(b)
+		s.emptyBin(b)
 		return true
 	}
 	if nd.prev != nil {
@@ -220,6 +218,21 @@ func (s *freeSet) newNode(inner bool) *node {
 		nd.kids = new([fan]*node)
 	}
 	return nd
+}
+
+// emptyBin recycles the last node of a bin, a leaf without entries.
+func (s *freeSet) emptyBin(b int) {
+	s.used.Remove(b)
+	s.freeNode(s.bins[b])
+	s.bins[b] = nil
+}
+
+// dropSpare gives the recycled nodes to the garbage collector, and the bins if all are empty.
+func (s *freeSet) dropSpare() {
+	s.spare = [2]*node{}
+	if s.used.Empty() {
+		s.bins = nil
+	}
 }
 
 func (s *freeSet) freeNode(nd *node) {

@@ -9,8 +9,8 @@ import (
 // Sizes fall into bins: one for each multiple of 512 bytes below 32 KiB, then 32 to each power of two. A bitmap of two
 // levels finds the next nonempty bin in two instructions. A bin is a B+tree. Its root is usually a leaf with a few
 // entries, so an operation on a small set takes a few nanoseconds. A bin with many blocks becomes a deeper tree, so
-// operations stay O(log n). Nodes are recycled, and a bin keeps its last leaf: a set allocates only to grow beyond its
-// largest size so far.
+// operations stay O(log n). Nodes are recycled, also the only leaf of a bin that becomes empty: a set allocates only to
+// grow beyond its largest size so far, and what it keeps does not depend on how many sizes it has seen.
 //
 // The trees are not rebalanced on removal: a leaf is removed when it is empty, and an inner node when its last child is
 // removed.
@@ -19,7 +19,7 @@ import (
 // freed block merges with the rest that was split off from it, and the next request splits the same block again. A
 // caller that walks through the set inserts the hot entry first (insertHot).
 type freeSet struct {
-	bins  *[numBins]*node // nil until used (many sets have only the hot entry), as is each bin
+	bins  *[numBins]*node // nil until used (many sets have only the hot entry); nil for each empty bin
 	used  sizebins.Set    // the nonempty bins
 	n     int
 	hot   entry    // outside of the trees; its word is 0 if there is none
@@ -207,7 +207,7 @@ func (s *freeSet) removeAt(c cursor) {
 	nd.n--
 	copy(nd.keys[c.i:nd.n], nd.keys[c.i+1:nd.n+1])
 	if nd.n == 0 {
-		s.used.Remove(c.bin)
+		s.emptyBin(c.bin)
 	}
 }
 

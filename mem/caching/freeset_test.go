@@ -2,10 +2,15 @@ package caching
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
 // A freeSet must contain exactly the same entries as a sorted slice, for any mix of sizes: all different (one entry per
@@ -113,4 +118,66 @@ func BenchmarkFreeSet(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The host memory of a set depends on how many entries it had at once, not on how many sizes it has seen; and an empty
+// set keeps none when it is asked to drop it.
+func TestFreeSetOfManySizes(t *testing.T) {
+	var s freeSet
+	for i := range int64(1000) {
+		size := 512 << (i % 20) * (1 + i%7)
+		s.insert(size, 1<<40, 1)
+		s.insertHot()
+		if e, c := s.best(size); i%2 == 0 {
+			s.takeBest(c)
+		} else if !s.remove(e.size(), e.ptr) {
+			t.Fatalf("no entry of %d bytes", size)
+		}
+	}
+	if n := nodes(&s); n != 1 {
+		t.Errorf("a set that had one entry at a time has %d nodes", n)
+	}
+	if s.dropSpare(); nodes(&s) != 0 || s.bins != nil {
+		t.Errorf("an empty set keeps %d nodes, and bins: %v", nodes(&s), s.bins != nil)
+	}
+}
+
+// nodes returns how many leaves a set has that has no tree deeper than a leaf.
+func nodes(s *freeSet) (n int) {
+	if s.bins != nil {
+		for _, nd := range s.bins {
+			if nd != nil {
+				n++
+			}
+		}
+	}
+	for nd := s.spare[0]; nd != nil; nd = nd.next {
+		n++
+	}
+	return n
+}
+
+// After EmptyCache the host memory of free lists that were long is garbage.
+func TestEmptyCacheKeepsNoNodes(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	a, err := New(dev, Default())
+	testkit.Must(t, err)
+	var blocks []mem.Block
+	for range 1000 {
+		b, err := a.Alloc(dev.DefaultStream(), 4096)
+		testkit.Must(t, err)
+		blocks = append(blocks, b)
+	}
+	for i := range blocks { // those between live ones first: they are not merged
+		a.Free(blocks[(2*i+i/(len(blocks)/2))%len(blocks)])
+	}
+	pool := a.live[0].pools[classSmall]
+	if pool.free.spare == [2]*node{} {
+		t.Fatal("the list was never long")
+	}
+	testkit.Must(t, a.EmptyCache())
+	if pool.free.spare != [2]*node{} {
+		t.Error("recycled nodes are kept")
+	}
+	testkit.Must(t, errors.Join(a.Close(), dev.Close()))
 }

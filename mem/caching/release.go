@@ -73,6 +73,7 @@ func (a *Allocator) releaseBlockPool(f *blockPool) error {
 	}
 	for _, p := range a.poolsOf(f) {
 		failures = append(failures, a.releaseReservations(p))
+		p.free.dropSpare()
 		p.sh.verify()
 	}
 	return errors.Join(failures...)

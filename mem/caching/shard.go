@@ -3,7 +3,6 @@ package caching
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -11,7 +10,7 @@ import (
 
 // A shard holds the memory of one stream. Its lock guards all of it.
 type shard struct {
-	mu     sync.Mutex
+	mu     shardLock
 	a      *Allocator
 	index  int
 	stream driver.Stream
