@@ -12,7 +12,9 @@ type Holder interface {
 
 	// EndMove is called once for each BeginMove that returned true. The block is now at b; its tag may have changed
 	// too. If it was moved, s is the stream that copies the bytes, and work queued on other streams from now on must
-	// wait for the work queued on s at this moment. If it was not moved, s is nil and b is unchanged.
+	// wait for the work queued on s at this moment. If it was not moved, b is unchanged, and s is nil unless the device
+	// failed after copies of the block may have been queued on s: then other work must wait for s all the same, and
+	// the block's bytes may also be at other blocks' addresses.
 	EndMove(b Block, s driver.Stream)
 }
 

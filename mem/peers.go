@@ -19,8 +19,8 @@ type PageExporter interface {
 	// ExportPages returns, in address order, the descriptors of the pages of [p, p+size), which must lie in a live
 	// block, and the address of the first page. Other processes open them with driver.Sharing.ImportPage. It returns no
 	// pages if the memory is not mapped page by page. The allocator owns the descriptors. It closes them when it unmaps
-	// the pages, after the block is freed. The error matches driver.ErrUnsupported if other processes cannot open the
-	// pages.
+	// the pages, after the block is freed, or before, if the allocator has an EndExport. The error matches
+	// driver.ErrUnsupported if other processes cannot open the pages.
 	ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error)
 }
 

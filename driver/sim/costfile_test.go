@@ -31,6 +31,9 @@ func TestCostModelFile(t *testing.T) {
 	if _, err := (&CostModel{About: "a \"quoted\"\nline"}).WriteTo(&empty); err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(empty.String(), "Alloc") {
+		t.Errorf("a model without calls has lines for some:\n%s", &empty)
+	}
 	if m, err := ReadCostModel(&empty); err != nil || m.About != "a \"quoted\"\nline" || m.Calls[CallAlloc] != nil {
 		t.Errorf("%+v, %v", m, err)
 	}

@@ -208,6 +208,39 @@ func TestContentsAgreeWithBytes(t *testing.T) {
 	}
 }
 
+// A copy may cross pages that begin at other places on its two sides.
+func TestCopyAcrossPages(t *testing.T) {
+	b := newBench(t, Options{}, 1)
+	vm, size := b.VirtualMemory(), b.Info().Granularity
+	mapped := func(granules ...int64) driver.Pointer {
+		p, err := vm.Reserve(4 * size)
+		b.ok(err)
+		var pages []driver.Page
+		for _, n := range granules {
+			page, err := vm.Create(n * size)
+			b.ok(err)
+			pages = append(pages, page)
+		}
+		b.ok(vm.Map(p, pages...))
+		return p
+	}
+	data := make([]byte, 4*size-2)
+	for i := range data {
+		data[i] = byte(i % 251)
+	}
+	for name, to := range map[string]driver.Pointer{
+		"other pages": mapped(2, 1, 1), "one page": mapped(4), "equal pages": mapped(1, 2, 1),
+	} {
+		from, got := mapped(1, 2, 1), make([]byte, len(data))
+		b.ok(b.s[0].CopyIn(from+1, data))
+		b.ok(b.s[0].Copy(to+2, from+1, int64(len(data))))
+		b.ok(b.s[0].CopyOut(got, to+2))
+		if !bytes.Equal(got, data) {
+			t.Errorf("to %s: other bytes", name)
+		}
+	}
+}
+
 // TestSparse works on a hundred times the memory of any test machine.
 func TestSparse(t *testing.T) {
 	b := newBench(t, Options{Total: 1 << 45}, 1)

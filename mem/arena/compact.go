@@ -85,14 +85,14 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	if err := a.streams.NotCapturing(s); err != nil {
 		return false, fmt.Errorf("arena: move blocks: %w", err)
 	}
-	p, done := hope, 0
-	defer func() { a.endMoves(s, hope.slides, p.slides[:done]) }() // even if a holder panics
+	p, done, touched := hope, 0, 0
+	defer func() { a.endMoves(s, hope.slides, p.slides[:touched]) }() // even if a holder panics
 	users, refused := a.beginMoves(hope.slides)
 	if refused {
 		p = a.plan(func(r *block) bool { return r.moving })
 	}
 	if len(p.slides) > 0 && p.largest >= need {
-		done, err = a.slide(s, p.slides, users)
+		done, touched, err = a.slide(s, p.slides, users)
 	}
 	return done > 0, err
 }
@@ -117,16 +117,17 @@ func (a *Arena) beginMoves(slides []slide) (users reuse.Set, refused bool) {
 	return users, refused
 }
 
-// slide moves blocks on s, and returns how many it moved.
-func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done int, err error) {
+// slide moves blocks on s. It returns how many it moved, and how many it moved or, before the device failed, may have
+// copied in part.
+func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done, touched int, err error) {
 	moves, blocks := a.movesOf(slides)
 	written := a.writtenGaps(moves)
 	if err := a.streams.Wait(s, reuse.InUse(users)); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, g := range written {
 		if err := a.streams.Wait(s, g.deps); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	n, err := a.region.move(s, moves)
@@ -135,9 +136,13 @@ func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done in
 	}
 	a.applyMoves(s, slides[:done], moves[:n], written)
 	if err != nil {
-		err = fmt.Errorf("arena: %w", err)
+		self := a.streams.Register(s)
+		for _, sl := range slides[done:] {
+			a.blocks[sl.block].mover = self // which has waited for all that used the block
+		}
+		return done, len(slides), fmt.Errorf("arena: %w", err)
 	}
-	return done, err
+	return done, done, nil
 }
 
 // applyMoves updates blocks and holes after the bytes were moved. The holes now depend on s alone, which has waited
@@ -167,9 +172,9 @@ func (a *Arena) applyMoves(s driver.Stream, slides []slide, moves []region.Move,
 	a.countHoles()
 }
 
-// endMoves calls EndMove of all holders that agreed. The blocks in moved, a part of slides in the same order, were
-// moved.
-func (a *Arena) endMoves(s driver.Stream, slides, moved []slide) {
+// endMoves calls EndMove of all holders that agreed. The blocks in touched, a part of slides in the same order, were
+// moved by s, or may have been copied in part.
+func (a *Arena) endMoves(s driver.Stream, slides, touched []slide) {
 	for _, sl := range slides {
 		r := &a.blocks[sl.block]
 		if !r.moving {
@@ -177,8 +182,8 @@ func (a *Arena) endMoves(s driver.Stream, slides, moved []slide) {
 		}
 		r.moving = false
 		var by driver.Stream
-		if len(moved) > 0 && moved[0].block == sl.block {
-			by, moved = s, moved[1:]
+		if len(touched) > 0 && touched[0].block == sl.block {
+			by, touched = s, touched[1:]
 		}
 		r.holder.EndMove(a.handle(sl.block), by)
 	}

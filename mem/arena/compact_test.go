@@ -500,6 +500,47 @@ func TestNoRoomToMove(t *testing.T) {
 	w.finish()
 }
 
+// Where the device fails in the middle of a block, the block's first bytes are moved back, on the stream of the move.
+// Its holder is told that stream, for which work on the block must wait. A compaction that fails before its first copy
+// names no stream.
+func TestMovesUndone(t *testing.T) {
+	undone, given := 0, 0
+	for nth := int64(1); ; nth++ {
+		inner := sim.New(sim.Options{Total: 16 << 20, CallSites: true, Completion: sim.OnDemand})
+		dev := fault.Wrap(inner)
+		w := newWorld(t, dev, arena.Config{Size: 8 << 20, Bounce: 1 << 20}, 1)
+		w.sim = inner
+		hole := w.mustAlloc(w.root, w.streams[1], 512*kib, true)
+		large := w.mustAlloc(w.root, w.streams[1], 7<<20, true) // more than the simulator's kernels move
+		w.free(hole)
+		dev.SetRules(fault.Rule{Nth: nth})
+		err := w.root.Compact(w.streams[2])
+		failed := dev.Failed() > 0
+		dev.SetRules()
+		switch {
+		case err == nil != (w.moved == 1) || err != nil && !failed:
+			t.Errorf("call %d fails: %v, %d blocks moved", nth, err, w.moved)
+		case err == nil: // the arena could do without the call
+		case w.undone > 0:
+			undone++
+		default:
+			given++
+		}
+		w.check(large, w.streams[1])
+		b := w.mustAlloc(w.root, w.streams[1], 512*kib, false)
+		w.free(large)
+		w.free(b)
+		w.finish()
+		w.must(dev.Close())
+		if !failed {
+			break
+		}
+	}
+	if undone < 5 || given == 0 {
+		t.Errorf("%d compactions failed in copies, and %d before: want some of both", undone, given)
+	}
+}
+
 // A holder that panics does not leave the others lifted, and the arena stays usable.
 func TestHolderPanics(t *testing.T) {
 	w := simWorld(t, 256*kib)

@@ -32,6 +32,7 @@ type world struct {
 	lifted  int    // that have not landed
 	lifts   int    // in all
 	moved   int64  // blocks that landed elsewhere
+	undone  int64  // blocks that a move failed on
 	onMove  func() // called at each BeginMove, by tests that look there
 	baseLen int64  // available bytes before the arena
 	calls   int64  // driver calls that failing has counted
@@ -122,14 +123,18 @@ func (b *block) EndMove(to mem.Block, s driver.Stream) {
 	switch {
 	case !b.lifted:
 		b.w.t.Errorf("EndMove of b%d, which is not lifted", b.number)
-	case to.Size != b.Size || s == nil && to != b.Block || s != nil && to.Ptr >= b.Ptr:
+	case to.Size != b.Size || s == nil && to != b.Block || to.Ptr > b.Ptr:
 		b.w.t.Errorf("b%d at %+v landed at %+v, moved by %v", b.number, b.Block, to, s)
 	}
 	b.lifted = false
 	b.w.lifted--
+	if to.Ptr != b.Ptr {
+		b.w.moved++
+	} else if s != nil {
+		b.w.undone++
+	}
 	b.Block = to
 	if s != nil {
-		b.w.moved++
 		b.writer, b.readers, b.users = s, nil, nil
 	}
 }

@@ -248,3 +248,20 @@ func TestRefusedCollectionsAreNotCounted(t *testing.T) {
 	}
 	dev.SetRules()
 }
+
+// Only memory that is mapped page by page needs to be opened to a peer. The device's own is open to peers by itself.
+func TestAddPeerWithoutPages(t *testing.T) {
+	dev, other := drivertest.OpenSim(t, gib), drivertest.OpenSim(t, gib)
+	for _, virtual := range []bool{false, true} {
+		a := newAllocator(t, dev, bfc.Config{Virtual: virtual, Limit: 64 * mib})
+		err := a.AddPeer(other)
+		if virtual != errors.Is(err, driver.ErrUnsupported) || !virtual && err != nil {
+			t.Errorf("virtual %t: AddPeer of a device that cannot reach it: %v", virtual, err)
+		}
+		b, err := a.Alloc(dev.DefaultStream(), mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Free(b)
+	}
+}

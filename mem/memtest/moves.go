@@ -157,13 +157,15 @@ func (h *testHolder) EndMove(b mem.Block, s driver.Stream) {
 	case b.Size != h.from.Size:
 		w.recordError(fmt.Errorf("%v has become %d bytes by being moved", h.b, b.Size))
 	}
+	if b != h.from {
+		w.moveCount++
+	}
 	h.moving, h.b.Block, h.on = false, b, s
 	w.moving = slices.DeleteFunc(w.moving, func(l *testHolder) bool { return l == h })
 	if err := w.list(h.b); err != nil {
 		w.recordError(fmt.Errorf("a move left %w", err))
 	}
 	if s != nil {
-		w.moveCount++
 		w.moved = append(w.moved, h)
 	}
 }
@@ -191,8 +193,8 @@ func (w *model) call(f func()) error {
 	return w.firstError
 }
 
-// follow makes later work on a moved block wait for the stream that moved it, and for nothing else: the allocator has
-// waited for earlier work.
+// follow makes later work on a block that was moved, or may have been moved and back, wait for the stream that did, and
+// for nothing else: the allocator has waited for earlier work.
 func (h *testHolder) follow() error {
 	m, err := h.on.Mark()
 	if err != nil {

@@ -188,31 +188,29 @@ const chosenUser = ^mref(0)
 // choose returns a page of an order, or of a lower order if there is none. It prefers the least recently used idle
 // page; then a new page, if no more memory is then in use than before; then a new page in place of an idle page of
 // another order, which is dropped. A request that met a stale mapping may use Config.Spare for a new page first, so
-// that two addresses do not take one page from each other again and again.
+// that two addresses do not take one page from each other again and again. Private pools have no spare memory, and
+// idle pages of the default pool are dropped for theirs.
 func (a *Allocator) choose(r *request, order int) (pref, error) {
 	a.retryDrops()
-	if r.space.owner != nil {
-		return a.choosePrivate(r, order)
-	}
+	private := r.space.owner != nil
 	for {
 		n := int64(1) << order
-		spare := r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
-		if i := a.oldestOf(r.space, order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.noWait) {
-			if a.cfg.NoAliases {
-				if err := a.unmapAll(i); err != nil {
-					return 0, err
-				}
+		spare := !private && r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
+		if !spare {
+			if i, err := a.takeIdle(r, order); i != 0 || err != nil {
+				return i, err
 			}
-			a.fromIdle(i, chosenUser)
-			return i, nil
 		}
-		room := a.created+n <= a.maxGranules
-		victim := a.oldestIdle(r.space, r.avoid)
-		if r.noWait {
-			victim = 0
+		victim := pref(0)
+		switch {
+		case r.noWait:
+		case private:
+			victim = a.oldestIdle(&a.main, a.victims(r))
+		default:
+			victim = a.oldestIdle(r.space, r.avoid)
 		}
 		var cause error
-		if room && (victim == 0 || spare || a.created+n <= max(a.mostUsed, a.used+n)) {
+		if a.created+n <= a.maxGranules && (victim == 0 || spare || a.created+n <= max(a.mostUsed, a.used+n)) {
 			i, err := a.create(r.space, order)
 			if err == nil || !errors.Is(err, driver.ErrNoMemory) {
 				return i, err
@@ -231,6 +229,22 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 			return 0, &shortage{cause: cause}
 		}
 	}
+}
+
+// takeIdle puts the least recently used idle page of an order to use, for a mapping that is to be made, and returns
+// it, or 0.
+func (a *Allocator) takeIdle(r *request, order int) (pref, error) {
+	i := a.oldestOf(r.space, order, r.avoid)
+	switch {
+	case i == 0, a.cfg.NoAliases && r.noWait, a.still(r.space):
+		return 0, nil
+	case a.cfg.NoAliases:
+		if err := a.unmapAll(i); err != nil {
+			return 0, err
+		}
+	}
+	a.fromIdle(i, chosenUser)
+	return i, nil
 }
 
 // unchoose returns the pages that were chosen but not mapped.

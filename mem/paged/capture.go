@@ -99,10 +99,10 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 		rest.prev, rest.next, rest.state = at, 0, tail
 		sp.units -= rest.units
 		sp.next, rg.tail = i, i
-		a.addHole(at, sp)
+		a.addHole(rg, at, sp)
 		err := a.allocateSpan(r, i, units)
 		if err != nil {
-			a.removeHole(sp)
+			a.removeHole(rg, sp)
 			a.join(at, sp, i, rest)
 			sp.state, rg.tail = tail, at
 			return 0, err

@@ -18,9 +18,14 @@ type holes struct {
 
 func binOf(units uint32) int { return sizebins.Of(uint64(units)) }
 
-func (a *Allocator) addHole(at ref, r *span) {
-	h, b := &a.spaceOf(r).holes, binOf(r.units)
+// addHole lists a hole of a region.
+func (a *Allocator) addHole(rg *region, at ref, r *span) {
 	r.state = hole
+	if rg.byAddress {
+		rg.listPlace(at, r)
+		return
+	}
+	h, b := &rg.space.holes, binOf(r.units)
 	r.prev2, r.next2 = 0, h.heads[b]
 	a.spans.at(r.next2).prev2 = at
 	h.used.Add(b)
@@ -28,8 +33,13 @@ func (a *Allocator) addHole(at ref, r *span) {
 	h.n++
 }
 
-func (a *Allocator) removeHole(r *span) {
-	h := &a.spaceOf(r).holes
+// removeHole removes a hole of a region from its list.
+func (a *Allocator) removeHole(rg *region, r *span) {
+	if rg.byAddress {
+		rg.unlistPlace(r)
+		return
+	}
+	h := &rg.space.holes
 	h.n--
 	a.spans.at(r.next2).prev2 = r.prev2
 	if r.prev2 != 0 {

@@ -2,6 +2,7 @@ package paged
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/internal/invariants"
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
@@ -53,7 +54,11 @@ func (a *Allocator) check() error {
 		if err := a.checkRegion(n, rg, blocks, &nHoles); err != nil {
 			return err
 		}
-		listed[rg.space] += nHoles
+		if !rg.byAddress {
+			listed[rg.space] += nHoles
+		} else if nHoles != len(rg.free) {
+			return fmt.Errorf("paged: %d holes among the places, %d listed", nHoles, len(rg.free))
+		}
 	}
 	for s := range a.eachSpace {
 		if listed[s] != s.holes.n {
@@ -97,6 +102,9 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 			if (before == hole || before == tail) && !rg.space.noMerge() || (r.state == tail) != (rg.tail == at) {
 				return fmt.Errorf("paged: hole %d after one, or at the end: %d", at, rg.tail)
 			}
+			if r.state == hole && rg.byAddress && !slices.Contains(rg.free, place{r.ptr, at}) {
+				return fmt.Errorf("paged: hole %d is not among the places", at)
+			}
 			if r.state == hole {
 				*nHoles++
 			}
@@ -120,7 +128,8 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 	return nil
 }
 
-// checkPages checks the sums over pages, and that each is counted at one mapping unless the driver failed to free it.
+// checkPages checks the sums over pages, that each is counted at one mapping unless the driver failed to free it, and
+// that it has one with NoAliases.
 func (a *Allocator) checkPages() error {
 	var created, used, homes int64
 	for i := 1; i < len(a.pages); i++ {
@@ -141,6 +150,9 @@ func (a *Allocator) checkPages() error {
 		if p.undropped != (p.counted == 0) || p.user != 0 && p.user != p.counted {
 			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted,
 				p.undropped)
+		}
+		if a.cfg.NoAliases && p.first != 0 && a.mappings[p.first].sibling != 0 {
+			return fmt.Errorf("paged: page %d of pool %v has two addresses, with NoAliases", i, p.space.id())
 		}
 		for m := p.first; m != 0; m = a.mappings[m].sibling {
 			if a.regions[a.mappings[m].region].space != p.space {

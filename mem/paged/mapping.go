@@ -27,6 +27,9 @@ type region struct {
 	tail     ref    // the hole at its end; 0 if there is none
 
 	reached uint32 // granules up to the highest that a block has touched
+
+	byAddress bool    // it serves AllocAt alone (places.go)
+	free      []place // then: its holes
 }
 
 // mapping returns the mapping of a granule, or 0.
@@ -66,10 +69,13 @@ type mapping struct {
 	at, n    uint32
 	blocks   uint32 // spans in use that touch it
 	region   uint16
-	freed    uint64             // waits.clock when the last block that touched it was freed
+	freed    uint64             // the number of frees when the last block that touched it was freed
 	deps     reuse.Dependencies // of the blocks that touched it
 	pageDeps reuse.Dependencies // of the page when it was mapped here: holes do not include these
 }
+
+// covers reports whether a mapping is that of a granule.
+func (m *mapping) covers(region uint16, g uint32) bool { return m.region == region && g-m.at < m.n }
 
 // A page is physical memory.
 type page struct {
@@ -159,7 +165,7 @@ func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].counte
 func (a *Allocator) granules(r *span, units uint32) (rg *region, from, to uint32) {
 	rg = a.regions[r.region]
 	offset := uint64(r.ptr - rg.base)
-	return rg, uint32(offset >> a.shift), uint32((offset+uint64(units)*unit-1)>>a.shift) + 1
+	return rg, uint32(offset >> (a.shift & 63)), uint32((offset+uint64(units)*unit-1)>>(a.shift&63)) + 1
 }
 
 func (a *Allocator) address(m *mapping) driver.Pointer {

@@ -2,6 +2,7 @@ package paged_test
 
 import (
 	"cmp"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -271,4 +272,33 @@ func TestKeepsWhatItMay(t *testing.T) {
 		}
 	}
 	r.a.Observe(nil)
+}
+
+// Pages that moved have several addresses. One of them is left to each page where one is the rule: behind paused
+// memory, and once peers use it. Live blocks keep their contents.
+func TestMovedPagesAreLeftOneAddress(t *testing.T) {
+	for name, do := range map[string]func(*rig) error{
+		"AddPeer": func(r *rig) error { return r.a.AddPeer(r.dev) },
+		"Pause":   func(r *rig) error { return errors.Join(r.a.Pause(paged.PauseOptions{}), r.a.Resume()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := simple(t, 64, paged.Config{Limit: 12 * granule})
+			x, between, z := r.granules(4), r.granules(4), r.granules(4)
+			r.free(x, z)
+			r.free(r.granules(8)) // takes the memory of x and z to one place
+			live := r.granules(3)
+			r.free(between)
+			r.fill(r.s, live, 7)
+			if s := r.a.PageStats(); s.Mappings == s.Pages {
+				t.Fatal("no page has two addresses: the test shows nothing")
+			}
+			r.must(do(r))
+			r.check()
+			r.holds(r.s, live, 7)
+			if s := r.a.PageStats(); s.Mappings != s.Pages {
+				t.Errorf("%d pages are mapped at %d addresses", s.Pages, s.Mappings)
+			}
+			r.free(live)
+		})
+	}
 }

@@ -1,10 +1,25 @@
 package paged
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
+
+// explain completes the error of a shortage. It takes a copy of the request, since its argument escapes to the heap.
+func (a *Allocator) explain(r request, err error, tentative bool) error {
+	var short *shortage
+	switch {
+	case !errors.As(err, &short):
+		return err
+	case tentative:
+		return fmt.Errorf("paged: no room for %s: %w", mem.FormatSize(r.requested), mem.ErrNoMemory)
+	}
+	return a.outOfMemory(&r, short)
+}
 
 // outOfMemory collects the facts that explain why there is no memory for a block. The caller holds mu, and processor
 // caches have been emptied.

@@ -44,6 +44,7 @@ import (
 // Placing (placing.go) considers addresses only: it takes a hole that is slightly larger than the request, or otherwise
 // the end of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of
 // blocks wastes less than one granule in total. Small blocks share slabs (slab.go).
+// AllocAt leaves the choice to the caller (places.go).
 //
 // Backing (backing.go) then gets memory for the granules that the block touches. A granule with a page, in use or
 // idle, needs nothing. The others get idle pages, the least recently used first, or new pages while less memory is in
@@ -112,6 +113,7 @@ type Allocator struct {
 	waits          waits
 	main           space // of requests outside private pools
 	private        map[mem.PoolID]*privatePool
+	places         *region        // nil until Places
 	overflow       []*privatePool // pools with UseOnOOM, by their age
 	scopes         poolscope.Scopes[*privatePool]
 	regions        []*region
@@ -170,30 +172,27 @@ const tooLarge = 1 << 40 // bytes: more than any device has, and than a span can
 // Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, or an error of the driver if a
 // call failed; then nothing has been allocated.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return a.AllocWith(s, size, mem.AllocOptions{})
+	return a.allocate(s, size, &noOptions)
 }
+
+var noOptions mem.AllocOptions // never changed; passed by its address, because a copy costs 2 % of a request
 
 // AllocWith implements mem.OptionsAllocator. With NoRetry it neither waits nor frees device memory to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	check.Stream("paged: Alloc", s)
 	if o.RoundUp != 0 {
 		size, o = o.Rounded(size)
 	}
 	if o.Key != nil {
 		poolscope.CheckKey("paged: Alloc", o.Key)
 	}
-	switch {
-	case size < 0:
-		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))
-	case size == 0:
-		return mem.Block{}, nil
-	case size > tooLarge:
-		if size < 1<<60 && !o.Tentative {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.stats.NumOOMs++
-		}
-		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	return a.allocate(s, size, &o)
+}
+
+// allocate allocates a block from a processor cache, or else from the shared structures.
+func (a *Allocator) allocate(s driver.Stream, size int64, o *mem.AllocOptions) (mem.Block, error) {
+	check.Stream("paged: Alloc", s)
+	if size <= 0 || size > tooLarge {
+		return mem.Block{}, a.refuse(size, o.Tentative)
 	}
 	pc := a.caches.lock()
 	id := s.ID()
@@ -204,21 +203,35 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		pc.mu.Unlock()
 		return b, nil
 	}
-	a.lockShared(pc)
-	a.releaseAll(pc.drain())
-	if !a.isFirst(pc) {
-		pc.mu.Unlock()
+	a.shared(pc)
+	var to *privatePool
+	if len(a.scopes) > 0 {
+		to, _ = a.scopes.Find(s, o.Key)
 	}
-	to, _ := a.scopes.Find(s, o.Key)
 	b, err := a.allocShared(s, id, size, o, to)
 	a.mu.Unlock()
 	return b, err
 }
 
+// refuse returns the error for a size that no block has: none for 0 bytes.
+func (a *Allocator) refuse(size int64, tentative bool) error {
+	switch {
+	case size < 0:
+		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))
+	case size == 0:
+		return nil
+	case size < 1<<60 && !tentative:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.stats.NumOOMs++
+	}
+	return &mem.OutOfMemory{Requested: size, TooLarge: true}
+}
+
 // allocShared allocates a block of a private pool, or of the default pool if to is nil, from the shared structures
 // below the processor caches, one of which is empty. The caller holds mu.
 func (a *Allocator) allocShared(
-	s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions, to *privatePool,
+	s driver.Stream, id driver.StreamID, size int64, o *mem.AllocOptions, to *privatePool,
 ) (mem.Block, error) {
 	var r request // set field by field: a literal would be copied, which stalls
 	r.stream, r.id, r.space, r.noWait = s, id, &a.main, o.NoRetry
@@ -228,23 +241,10 @@ func (a *Allocator) allocShared(
 	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
 	r.mayCallDriver = a.caches.mask.Load() == 0 // otherwise other processor caches may hold the missing memory
 	at, err := a.alloc(&r)
-	if err == errFlushFirst {
-		a.flushCaches()
-		r.mayCallDriver = true
-		at, err = a.alloc(&r)
-	}
-	if isShortage(err) && to != nil { // processor caches may hold memory of the default pool
-		a.flushCaches()
-		at, err = a.alloc(&r)
-	}
-	if isShortage(err) && a.reclaimFor(&r) {
-		at, err = a.alloc(&r)
-	}
-	if isShortage(err) && to == nil {
-		at, err = a.borrow(&r, err)
-	}
 	if err != nil {
-		return mem.Block{}, a.explain(r, err, o.Tentative)
+		if at, err = a.allocAgain(&r, to, err); err != nil {
+			return mem.Block{}, a.explain(r, err, o.Tentative)
+		}
 	}
 	block := a.spans.at(at)
 	b := block.markAllocated(at, size)
@@ -257,16 +257,24 @@ func (a *Allocator) allocShared(
 	return b, nil
 }
 
-// explain completes the error of a shortage. It takes a copy of the request, since its argument escapes to the heap.
-func (a *Allocator) explain(r request, err error, tentative bool) error {
-	var short *shortage
-	switch {
-	case !errors.As(err, &short):
-		return err
-	case tentative:
-		return fmt.Errorf("paged: no room for %s: %w", mem.FormatSize(r.requested), mem.ErrNoMemory)
+// allocAgain goes on with a request that failed: it collects memory that exists elsewhere.
+func (a *Allocator) allocAgain(r *request, to *privatePool, err error) (at ref, _ error) {
+	if err == errFlushFirst {
+		a.flushCaches()
+		r.mayCallDriver = true
+		at, err = a.alloc(r)
 	}
-	return a.outOfMemory(&r, short)
+	if isShortage(err) && to != nil { // processor caches may hold memory of the default pool
+		a.flushCaches()
+		at, err = a.alloc(r)
+	}
+	if isShortage(err) && a.reclaimFor(r) {
+		at, err = a.alloc(r)
+	}
+	if isShortage(err) && to == nil {
+		at, err = a.borrow(r, err)
+	}
+	return at, err
 }
 
 // A request is a call of Alloc.
@@ -320,7 +328,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if !r.markFree(b.Tag) {
 		panicForeign(b)
 	}
-	if len(used) == 0 && b.Tag&privateTag == 0 && a.cache(at, r) {
+	if len(used) == 0 && b.Tag&(privateTag|placeTag) == 0 && a.cache(at, r) {
 		return
 	}
 	a.mu.Lock()
@@ -330,7 +338,9 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.release(at, r, used)
 	a.notify(mem.ActionFreeRequested, s, stream, b.Ptr, asked)
 	a.notify(mem.ActionFreeCompleted, s, stream, b.Ptr, asked)
-	a.trimIdle()
+	if a.excess() {
+		a.trimIdle()
+	}
 	a.verify()
 }
 
@@ -340,7 +350,6 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	for _, s := range used {
 		users = a.streams.Union(users, a.streams.Register(s))
 	}
-	a.waits.freed(users)
 	deps := a.streams.Freed(users)
 	if r.state == slot {
 		a.releaseSlot(at, r, deps)
@@ -355,8 +364,12 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 // notify calls the observer, if there is one. The caller holds mu.
 func (a *Allocator) notify(action mem.Action, s *space, stream driver.StreamID, p driver.Pointer, size int64) {
 	if a.observer != nil {
-		a.observer(mem.Event{Action: action, Stream: stream, Pool: s.id(), Ptr: p, Size: size})
+		a.report(action, s, stream, p, size)
 	}
+}
+
+func (a *Allocator) report(action mem.Action, s *space, stream driver.StreamID, p driver.Pointer, size int64) {
+	a.observer(mem.Event{Action: action, Stream: stream, Pool: s.id(), Ptr: p, Size: size})
 }
 
 // Observe implements mem.Observable. While there is an observer, every request bypasses the processor caches, so that

@@ -47,6 +47,10 @@ func (a *Allocator) ExportPages(
 	return base, pages, err
 }
 
+// EndExport undoes all calls of ExportPages for [p, p+size), a block that is live or that Restore freed: the
+// descriptors of pages that no other exported block has are closed. Processes that opened the pages keep them.
+func (a *Allocator) EndExport(p driver.Pointer, size int64) { a.vm.EndExport(p, size) }
+
 // aliasesInGraphs reports whether a page of a pool that graphs use has several addresses.
 func (a *Allocator) aliasesInGraphs() bool {
 	return slices.ContainsFunc(a.pages, func(p page) bool {

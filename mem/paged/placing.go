@@ -23,14 +23,21 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	may := r.mayCallDriver // first without the driver: perhaps another hole needs no driver call
 	r.mayCallDriver = false
 	err := a.allocateSpan(r, at, units)
-	if r.mayCallDriver = may; err == errFlushFirst && may {
-		at = a.mappedHole(r.space, at, units)
-		err = a.allocateSpan(r, at, units)
-	}
-	switch {
-	case err == nil:
+	if r.mayCallDriver = may; err == nil {
 		return at, nil
-	case errors.Is(err, driver.ErrCapturing):
+	}
+	return a.placeWithDriver(r, at, units, err)
+}
+
+// placeWithDriver goes on with place after an error: it calls the driver for the hole if it may, and tries others.
+func (a *Allocator) placeWithDriver(r *request, at ref, units uint32, err error) (ref, error) {
+	if err == errFlushFirst && r.mayCallDriver {
+		at = a.mappedHole(r.space, at, units)
+		if err = a.allocateSpan(r, at, units); err == nil {
+			return at, nil
+		}
+	}
+	if errors.Is(err, driver.ErrCapturing) {
 		return a.placeAvoiding(r, units, err)
 	}
 	var short *shortage
@@ -125,11 +132,11 @@ func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 	if sp.state == hole && r.space.noMerge() {
 		units = sp.units
 	}
-	if a.avoids(r.avoid, sp.deps.Users) {
+	if r.avoid != (avoidance{}) && a.avoids(r.avoid, sp.deps.Users) {
 		return errCaptured
 	}
 	rg, from, to := a.granules(sp, units)
-	if !a.shareMappings(r, rg, from, to, sp.deps.Users) {
+	if !a.shareMappings(r, rg, sp, from, to) {
 		deps, err := a.backRange(r, rg, sp.region, from, to)
 		if err != nil {
 			return err
@@ -153,35 +160,42 @@ func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 			mp.blocks++
 			g = mp.at + mp.n
 		}
+		sp.mapping = rg.at[from]
 	}
 	rg.reached = max(rg.reached, to)
-	sp.mapping = rg.at[from]
-	a.splitHole(at, sp, units)
+	a.splitHole(rg, at, sp, units)
 	sp.deps = reuse.Dependencies{Users: r.own}
 	sp.stream = r.id
 	sp.state = block
 	return nil
 }
 
-// shareMappings is the fast path of allocateSpan: it adds a block to the mappings of the granules [from, to) if other
-// blocks touch all of them already, and if no stream except the block's own has used them or is in users. Otherwise it
-// changes nothing and returns false.
-func (a *Allocator) shareMappings(r *request, rg *region, from, to uint32, users reuse.Set) bool {
+// shareMappings is the fast path of allocateSpan: it adds a block at the start of a hole to the mappings of the
+// granules [from, to) if other blocks touch all of them already, and if no stream except the block's own has used them
+// or the hole. Otherwise it changes no count and returns false.
+func (a *Allocator) shareMappings(r *request, rg *region, sp *span, from, to uint32) bool {
 	if int(to) > len(rg.at) {
 		return false
 	}
-	g := from
-	for g < to {
-		mp := &a.mappings[rg.at[g]]
+	if !a.mappings[sp.mapping].covers(sp.region, from) {
+		sp.mapping = rg.at[from]
+	}
+	users := sp.deps.Users
+	m, g := sp.mapping, from
+	for {
+		mp := &a.mappings[m]
 		if mp.blocks == 0 { // also the case of mapping 0: no memory
 			break
 		}
 		mp.blocks++
 		users = a.streams.Union(users, mp.pageDeps.Users)
-		g = mp.at + mp.n
-	}
-	if g >= to && a.ordered(r, users) {
-		return true
+		if g = mp.at + mp.n; g >= to {
+			if a.ordered(r, users) {
+				return true
+			}
+			break
+		}
+		m = rg.at[g]
 	}
 	for g > from {
 		mp := &a.mappings[rg.at[g-1]]
@@ -204,41 +218,43 @@ func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	return a.streams.Wait(r.stream, p)
 }
 
-// splitHole removes a hole from its list and makes the rest beyond units a hole of its own.
-func (a *Allocator) splitHole(at ref, sp *span, units uint32) {
+// splitHole removes a hole of a region from its list and makes the rest beyond units a hole of its own.
+func (a *Allocator) splitHole(rg *region, at ref, sp *span, units uint32) {
 	isFront := sp.state == tail
 	if !isFront {
-		a.removeHole(sp)
+		a.removeHole(rg, sp)
 	}
 	if sp.units == units {
 		if isFront {
-			a.regions[sp.region].tail = 0
+			rg.tail = 0
 		}
 		return
 	}
 	i, rest := a.spans.alloc()
 	rest.ptr, rest.units, rest.region = sp.ptr+driver.Pointer(int64(units)*unit), sp.units-units, sp.region
-	rest.deps = sp.deps
+	rest.deps, rest.mapping = sp.deps, sp.mapping
 	rest.prev, rest.next = at, sp.next
 	a.spans.at(sp.next).prev = i
 	sp.next, sp.units = i, units
 	if isFront {
 		rest.state = tail
-		a.regions[sp.region].tail = i
+		rg.tail = i
 	} else {
-		a.addHole(i, rest)
+		a.addHole(rg, i, rest)
 	}
 }
 
 // freeSpan makes a block a hole, and joins it with the holes beside it.
 func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	rg, _, to := a.granules(r, r.units)
+	next, prev := a.spans.at(r.next), a.spans.at(r.prev)
+	after, before := next.state, prev.state // read early: they are seldom in the processor's cache
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
 		mp.deps = a.streams.Merge(mp.deps, deps)
 		g := mp.at + mp.n
 		if mp.blocks--; mp.blocks == 0 {
-			mp.freed = a.waits.clock
+			mp.freed = a.streams.Frees()
 			p := &a.pages[mp.page]
 			p.deps = a.streams.Merge(p.deps, mp.deps)
 			if p.paused {
@@ -254,28 +270,27 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	}
 	r.deps = deps
 	if rg.space.noMerge() {
-		a.addHole(at, r)
+		a.addHole(rg, at, r)
 		return
 	}
-	next := a.spans.at(r.next)
-	isFront := next.state == tail
-	if next.state == hole {
-		a.removeHole(next)
+	isFront := after == tail
+	if after == hole {
+		a.removeHole(rg, next)
 	}
-	if isFront || next.state == hole {
+	if isFront || after == hole {
 		a.join(at, r, r.next, next)
 	}
-	if prev := a.spans.at(r.prev); prev.state == hole {
+	if before == hole {
 		p := r.prev
-		a.removeHole(prev)
+		a.removeHole(rg, prev)
 		a.join(p, prev, at, r)
 		at, r = p, prev
 	}
 	if isFront {
 		r.state = tail
-		a.regions[r.region].tail = at
+		rg.tail = at
 	} else {
-		a.addHole(at, r)
+		a.addHole(rg, at, r)
 	}
 }
 

@@ -102,37 +102,3 @@ func (a *Allocator) victims(r *request) avoidance {
 	}
 	return r.captured
 }
-
-// choosePrivate is choose for a private pool: an idle page of the pool, the least recently used first, or a new page,
-// in place of an idle page of the default pool if more memory would otherwise be in use than before.
-func (a *Allocator) choosePrivate(r *request, order int) (pref, error) {
-	for {
-		n := int64(1) << order
-		if i := a.oldestOf(r.space, order, r.avoid); i != 0 && !a.still(r.space) {
-			a.fromIdle(i, chosenUser)
-			return i, nil
-		}
-		victim := pref(0)
-		if !r.noWait {
-			victim = a.oldestIdle(&a.main, a.victims(r))
-		}
-		var cause error
-		if a.created+n <= a.maxGranules && (victim == 0 || a.created+n <= max(a.mostUsed, a.used+n)) {
-			i, err := a.create(r.space, order)
-			if err == nil || !errors.Is(err, driver.ErrNoMemory) {
-				return i, err
-			}
-			cause = err
-		}
-		switch {
-		case victim != 0:
-			if _, err := a.drop(victim, true); err != nil {
-				return 0, err
-			}
-		case order > 0:
-			order--
-		default:
-			return 0, &shortage{cause: cause}
-		}
-	}
-}

@@ -224,3 +224,26 @@ func TestPoolGetsMemoryOfCachedBlocks(t *testing.T) {
 	p.Free(b)
 	r.must(p.Close())
 }
+
+// With NoAliases no page of a pool has two addresses: other devices could not use it.
+func TestPoolWithoutAliases(t *testing.T) {
+	r := simple(t, 8, paged.Config{NoAliases: true})
+	p := r.a.NewPool(paged.PoolOptions{})
+	var blocks []mem.Block
+	for range 3 {
+		b, err := p.Alloc(r.s, 2*granule)
+		r.must(err)
+		blocks = append(blocks, b)
+	}
+	p.Free(blocks[0])
+	p.Free(blocks[2])
+	b, err := p.Alloc(r.s, 4*granule) // fits into no hole
+	r.must(err)
+	r.check()
+	if reserved := r.a.Stats().ReservedBytes.All.Current; reserved > 6*granule {
+		t.Errorf("%d granules, want the 4 that were freed and 2", reserved/granule)
+	}
+	p.Free(b)
+	p.Free(blocks[1])
+	r.must(p.Close())
+}

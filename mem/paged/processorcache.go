@@ -55,16 +55,24 @@ func (rs *processorCaches) init(first *sync.Mutex) {
 
 // lock locks the cache that the goroutine is to use.
 func (rs *processorCaches) lock() *processorCache {
+	if rs.mask.Load() == 0 {
+		if pc := &rs.all[0]; pc.mu.TryLock() {
+			return pc
+		}
+	}
+	return rs.lockContended()
+}
+
+// lockContended is lock after goroutines have contended for the first cache.
+func (rs *processorCaches) lockContended() *processorCache {
 	if mask := rs.mask.Load(); mask != 0 {
 		pc := &rs.all[1+uint64(processor.Number())&mask]
 		pc.mu.Lock()
 		return pc
 	}
 	pc := &rs.all[0]
-	if !pc.mu.TryLock() {
-		pc.mu.Lock()
-		rs.usePerProcessor()
-	}
+	pc.mu.Lock()
+	rs.usePerProcessor()
 	return pc
 }
 
@@ -80,6 +88,18 @@ func (a *Allocator) isFirst(pc *processorCache) bool { return pc == &a.caches.al
 func (a *Allocator) lockShared(pc *processorCache) {
 	if !a.isFirst(pc) {
 		a.mu.Lock()
+	}
+}
+
+// shared passes from a cache that the caller holds, which it empties, to the shared structures.
+func (a *Allocator) shared(pc *processorCache) {
+	first := a.isFirst(pc)
+	if !first {
+		a.mu.Lock()
+	}
+	a.releaseAll(pc.drain())
+	if !first {
+		pc.mu.Unlock()
 	}
 }
 
@@ -149,12 +169,15 @@ func (pc *processorCache) drain() []cachedBlock {
 
 // releaseAll releases blocks that left a cache, in the order of their frees. The caller holds mu.
 func (a *Allocator) releaseAll(leaving []cachedBlock) {
-	for _, h := range leaving {
-		r := a.spans.at(h.at)
+	for i := range leaving {
+		at := leaving[i].at
+		r := a.spans.at(at)
 		a.freed.Add(r.sums())
-		a.release(h.at, r, nil)
+		a.release(at, r, nil)
 	}
-	a.trimIdle()
+	if a.excess() {
+		a.trimIdle()
+	}
 }
 
 // flushCaches empties all caches at one moment. The caller holds mu, which flushCaches unlocks and locks again.

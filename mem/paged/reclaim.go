@@ -102,7 +102,7 @@ func (a *Allocator) releaseRegions(s *space) error {
 			sp := a.spans.at(at)
 			next := sp.next
 			if sp.state == hole {
-				a.removeHole(sp)
+				a.removeHole(rg, sp)
 			}
 			a.spans.free(at, sp)
 			at = next

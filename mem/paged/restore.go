@@ -145,12 +145,12 @@ func (a *Allocator) carve(saved *savedSpan) (ref, reuse.Dependencies) {
 	}
 	sp := a.spans.at(at)
 	if before := uint32((saved.ptr - sp.ptr) / unit); before > 0 {
-		a.splitHole(at, sp, before)
-		a.addHole(at, sp)
+		a.splitHole(saved.region, at, sp, before)
+		a.addHole(saved.region, at, sp)
 		at = sp.next
 		sp = a.spans.at(at)
 	}
-	a.splitHole(at, sp, saved.units)
+	a.splitHole(saved.region, at, sp, saved.units)
 	rg, from, to := a.granules(sp, sp.units)
 	deps := sp.deps
 	for g := from; g < to; {

@@ -44,7 +44,7 @@ func (a *Allocator) allocSlot(r *request) (ref, error) {
 			return 0, err
 		}
 	}
-	at, err := a.place(r, slabSize)
+	at, err := a.placeSlab(r)
 	if errors.Is(err, driver.ErrNoMemory) {
 		return a.place(r, r.units)
 	}

@@ -38,7 +38,7 @@ type span struct {
 	prev, next   ref // neighbours; of a slot: prev is its slab
 	prev2, next2 ref // in the list of a bin or of free slots
 	stream       driver.StreamID
-	mapping      mref   // of a block or slab: the mapping at its start
+	mapping      mref   // of a block or slab: the mapping at its start; of a hole: perhaps that
 	extra        uint32 // of a slab: slots that are not free; otherwise: bytes of the block beyond those requested
 	region       uint16
 	state        spanState
@@ -55,6 +55,9 @@ func (r *span) tag(at ref) uint64 { return uint64(r.generation.Load())<<32 | uin
 
 // privateTag is the bit of the tags of private pools' blocks, which no processor cache holds.
 const privateTag = 1 << 31
+
+// placeTag is that of blocks at addresses that the caller chose. The index of a span is below it.
+const placeTag = 1 << 30
 
 // markAllocated makes a block live and returns it. No other goroutine has the block.
 func (r *span) markAllocated(at ref, asked int64) mem.Block {
@@ -89,7 +92,7 @@ func (rs *spanTable) at(at ref) *span { return &rs.chunks[at/spanChunk%maxChunks
 
 // find returns the span of a live block. It panics if b cannot be one.
 func (rs *spanTable) find(b mem.Block) (ref, *span) {
-	at := ref(b.Tag) &^ privateTag
+	at := ref(b.Tag) &^ (privateTag | placeTag)
 	if at >= maxChunks*spanChunk || rs.chunks[at/spanChunk] == nil {
 		panicForeign(b)
 	}

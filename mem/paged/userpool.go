@@ -94,7 +94,7 @@ func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.B
 	if p.pool.closed {
 		return mem.Block{}, ErrPoolClosed
 	}
-	return p.a.allocShared(s, s.ID(), size, o, p.pool)
+	return p.a.allocShared(s, s.ID(), size, &o, p.pool)
 }
 
 // Free frees a block of this pool, also after Close, and also a block that the default pool has borrowed from it.

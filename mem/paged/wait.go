@@ -9,13 +9,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// waits records the progress of the streams in frees, which clock counts. A free makes no driver call. Before pages are
-// remapped, each stream gets a mark, unless no memory that it used was freed since its last one. So by the time that a
-// page is the least recently used, there usually is a mark soon after its free.
+// waits records the progress of the streams in frees, which reuse.Streams counts. A free makes no driver call. Before
+// pages are remapped, each stream gets a mark, unless no memory that it used was freed since its last one. So by the
+// time that a page is the least recently used, there usually is a mark soon after its free.
 type waits struct {
 	dev      driver.Device
 	streams  *reuse.Streams
-	clock    uint64
 	waiter   driver.Stream    // waits for marks of other streams; nil until needed
 	copier   driver.Stream    // copies contents for Pause and Resume; nil until needed
 	progress []streamProgress // by stream number
@@ -24,14 +23,13 @@ type waits struct {
 // A streamProgress is the known progress of one stream.
 type streamProgress struct {
 	stream driver.Stream
-	freed  uint64      // the last free of memory that it used
 	done   uint64      // all frees up to this one are passed
 	marks  []timedMark // in order, not known to be reached
 }
 
 // A timedMark is a mark and the number of frees before it.
 type timedMark struct {
-	clock uint64
+	frees uint64
 	mark  driver.Mark
 }
 
@@ -48,26 +46,18 @@ func (w *waits) of(s driver.Stream) *streamProgress {
 	return &w.progress[id]
 }
 
-// freed counts a free of memory that these streams used.
-func (w *waits) freed(users reuse.Set) {
-	w.clock++
-	for s := range w.streams.All(users) {
-		w.of(s).freed = w.clock
-	}
-}
-
 // mark takes a mark of each stream that does not capture. A mark that fails is retried by done when it is needed.
 func (w *waits) mark() {
 	for s := range w.streams.Registered() {
-		p := w.of(s)
-		if n := len(p.marks); p.done >= p.freed || n > 0 && p.marks[n-1].clock >= p.freed {
+		p, last := w.of(s), w.streams.LastFree(s)
+		if n := len(p.marks); p.done >= last || n > 0 && p.marks[n-1].frees >= last {
 			continue
 		}
 		if w.streams.NotCapturing(s) != nil {
 			continue
 		}
 		if m, err := s.Mark(); err == nil {
-			p.add(timedMark{w.clock, m})
+			p.add(timedMark{w.streams.Frees(), m})
 		}
 	}
 }
@@ -87,12 +77,12 @@ func (p *streamProgress) add(s timedMark) {
 func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool, err error) {
 	for s := range w.streams.All(of) {
 		p := w.of(s)
-		freed := min(freed, p.freed) // what s queued for memory came before the last free of what it used
+		freed := min(freed, w.streams.LastFree(s)) // what s queued for memory came before the last free of what it used
 		if p.done >= freed {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(p.marks, freed, func(m timedMark, clock uint64) int {
-			if m.clock < clock {
+		i, _ := slices.BinarySearchFunc(p.marks, freed, func(m timedMark, frees uint64) int {
+			if m.frees < frees {
 				return -1
 			}
 			return 1
@@ -104,13 +94,13 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 				m, err = s.Mark()
 			}
 			if errors.Is(err, driver.ErrClosed) && w.alive() {
-				p.done = w.clock
+				p.done = w.streams.Frees()
 				continue
 			}
 			if err != nil {
 				return false, stalled, err
 			}
-			p.add(timedMark{w.clock, m})
+			p.add(timedMark{w.streams.Frees(), m})
 			i = len(p.marks) - 1
 		}
 		at := p.marks[i]
@@ -130,7 +120,7 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 			}
 			stalled = true
 		}
-		p.done = at.clock
+		p.done = at.frees
 		p.marks = slices.Delete(p.marks, 0, i+1)
 	}
 	return true, stalled, nil

@@ -131,12 +131,25 @@ func (w *world) size() int64 {
 	return size
 }
 
+// alloc allocates a block, sometimes at an address among the first of those that AllocAt serves.
+func (w *world) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	switch w.rng.IntN(8) {
+	case 0:
+		return w.a.AllocAt(0, s, size, o)
+	case 1, 2:
+		base, _, err := w.a.Places()
+		w.must(err)
+		return w.a.AllocAt(base+driver.Pointer(512*w.rng.Int64N(40*granule/512)), s, size, o)
+	}
+	return w.a.AllocWith(s, size, o)
+}
+
 // request allocates a block, and fills it. If there is no memory some blocks are freed.
 func (w *world) request(q *queue) {
 	w.t.Helper()
 	size := w.size()
 	o := mem.AllocOptions{NoRetry: w.rng.IntN(16) == 0}
-	mb, err := w.a.AllocWith(q.Stream, size, o)
+	mb, err := w.alloc(q.Stream, size, o)
 	switch {
 	case err == nil:
 	case errors.Is(err, driver.ErrCapturing):

@@ -21,6 +21,8 @@ type piece struct {
 	state     state
 	captured  bool            // recorded on a stream that captured
 	uses      []driver.Stream // recorded, without repetition
+	key       any             // of the last request
+	served    bool            // key is set: it had a request
 
 	waits int // marks that are not reached yet; under Allocator.waiting
 }
@@ -48,6 +50,18 @@ func (a *Allocator) pieceOf(b mem.Block) *piece {
 		return *entry
 	}
 	return nil
+}
+
+// wipe zeroes the memory of a new block, unless the last request for it had the same key.
+func (a *Allocator) wipe(b mem.Block, key any) {
+	a.mu.Lock()
+	r := a.live(b)
+	same := r.served && r.key == key
+	r.key, r.served = key, true
+	a.mu.Unlock()
+	if !same {
+		clear(r.mem) // no other goroutine and no stream uses it
+	}
 }
 
 // live returns the piece of a live block, or nil if b is not live. The caller holds mu.

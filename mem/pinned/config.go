@@ -30,6 +30,12 @@ type Config struct {
 	// it is registered: a power of two up to 128. 0 means 1.
 	RegisterThreads int
 
+	// WipeBetweenKeys zeroes a block's memory, rounding included, before it is allocated for another
+	// mem.AllocOptions.Key than that of its last request: the key names the tenant. A request without a key is one more
+	// tenant's. Memory that the driver has just allocated is wiped too. Memory that returns to its key is not. The
+	// goroutine of the request wipes.
+	WipeBetweenKeys bool
+
 	// Attach, if not nil, registers each new segment elsewhere: see Attach.
 	Attach Attach
 

@@ -168,6 +168,9 @@ func (a *Allocator) alloc(r request) (mem.Block, error) {
 		r.stream = a.stream
 	}
 	b, err := a.serve(&r)
+	if a.cfg.WipeBetweenKeys && err == nil && b.Tag != 0 {
+		a.wipe(b, r.key)
+	}
 	if r.counted {
 		a.mu.Lock()
 		r.pool.blocks--

@@ -102,6 +102,9 @@ func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	defer openMu.Unlock()
 	former, _ = FindCurrent(dev)
 	setSource(dev, a)
+	if a == nil {
+		forgetImports(dev)
+	}
 	return former
 }
 

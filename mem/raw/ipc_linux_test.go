@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -57,7 +58,8 @@ func answer(device, handle string) error {
 	if err := s.CopyOut(got, p); err != nil || string(got) != question {
 		return fmt.Errorf("%q at the address, %w", got, err)
 	}
-	if err := errors.Join(s.CopyIn(p, []byte(answered)), closeIt()); err != nil {
+	if err := errors.Join(s.CopyIn(p, []byte(answered)), s.Sync(context.Background()), usableByPeer(device, dev, p, h),
+		closeIt()); err != nil {
 		return err
 	}
 	if err := closeIt(); !errors.Is(err, driver.ErrInvalid) {
@@ -67,6 +69,42 @@ func answer(device, handle string) error {
 		return fmt.Errorf("an offset beyond the memory: %w", err)
 	}
 	return dev.Close()
+}
+
+// usableByPeer checks that another device can use pages of another process, opened before and after it became a peer.
+// It does so for host devices: a peer must be of the same driver, and a machine may have a single GPU.
+func usableByPeer(device string, dev driver.Device, p driver.Pointer, h raw.Handle) error {
+	if !strings.HasPrefix(device, "host") || !bytes.HasPrefix(h.Memory, []byte("ashlarp1")) {
+		return nil
+	}
+	other, err := driver.Open("host:total=1MiB")
+	if err != nil {
+		return err
+	}
+	got := make([]byte, len(answered))
+	if err := other.DefaultStream().CopyOut(got, p); err == nil {
+		return errors.New("another device could use the pages before EnablePeer")
+	}
+	a, err := mem.Open("paged:", dev)
+	if err != nil {
+		return err
+	}
+	raw.SetCurrent(dev, a)
+	if err := raw.EnablePeer(other, dev); err != nil {
+		return err
+	}
+	again, closeIt, err := raw.OpenIPCHandle(dev, h)
+	if err != nil {
+		return err
+	}
+	for _, p := range []driver.Pointer{p, again} {
+		if err := other.DefaultStream().CopyOut(got, p); err != nil || string(got) != answered {
+			return fmt.Errorf("another device finds %q in the pages: %w", got, err)
+		}
+	}
+	err = errors.Join(closeIt(), a.(interface{ Close() error }).Close())
+	raw.SetCurrent(dev, nil)
+	return errors.Join(err, other.Close())
 }
 
 // Another process can read and write at an address in the middle of a segment.
@@ -160,6 +198,7 @@ func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driv
 		if string(got) != answered {
 			t.Errorf("%q at the address", got)
 		}
+		device = "fault:kind=Alloc,nth=1,code=nomemory/" + device // a full device opens and closes handles too
 	}
 	h, err := raw.IPCHandle(at)
 	testkit.Must(t, err)
@@ -195,6 +234,7 @@ func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	for name, handle := range map[string][]byte{
 		"nothing": {}, "the magic alone": h.Memory[:8], "no name": append(bytes.Clone(h.Memory[:8]), 0, 1),
 		"half a name": h.Memory[:12], "no key": cut(40), "a process that is gone": gone,
+		"the longest name": append(bytes.Clone(h.Memory[:8]), bytes.Repeat([]byte{255}, 300)...),
 	} {
 		if _, _, err := raw.OpenIPCHandle(dev, raw.Handle{Memory: handle}); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

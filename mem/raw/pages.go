@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // A handle of pages is pagesMagic, the length of a socket's name in a byte, the name, and a key for the server there.
@@ -26,11 +28,11 @@ func pagesHandle(b mem.Block) ([]byte, error) {
 // pagesOf gets the pages of a handle from the process that made it. The caller closes the files.
 func pagesOf(handle []byte) ([]driver.PageFile, error) {
 	rest := handle[len(pagesMagic):]
-	if len(rest) == 0 || len(rest) < 1+int(rest[0])+1 || rest[0] == 0 {
+	if len(rest) == 0 || rest[0] == 0 || len(rest)-1 <= int(rest[0]) {
 		return nil, invalidHandle("not a handle of pages")
 	}
-	name, key := string(rest[1:1+rest[0]]), rest[1+rest[0]:]
-	pages, err := fetchPages(name, key)
+	end := 1 + int(rest[0])
+	pages, err := fetchPages(string(rest[1:end]), rest[end:])
 	if err != nil && !errors.Is(err, driver.ErrUnsupported) {
 		err = invalidHandle(err.Error())
 	}
@@ -43,7 +45,7 @@ func invalidHandle(detail string) error {
 
 // openPages maps the pages of a handle next to each other.
 func openPages(dev driver.Device, handle []byte) (base driver.Pointer, size int64, closeIt func() error, err error) {
-	vm := dev.VirtualMemory()
+	vm := importsOf(dev)
 	if vm == nil {
 		return 0, 0, nil, fmt.Errorf("raw: OpenIPCHandle: %s %d has no virtual memory: %w", dev.Info().Driver,
 			dev.Info().Ordinal, driver.ErrUnsupported)
@@ -68,7 +70,8 @@ func openPages(dev driver.Device, handle []byte) (base driver.Pointer, size int6
 // call can be repeated.
 type openedPages struct {
 	dev      driver.Device
-	vm       driver.VirtualMemory
+	vm       *peers.Memory
+	fence    driver.Pointer // memory to free in close, which waits for all work; 0 if there was none left for it
 	base     driver.Pointer
 	size     int64
 	pages    []driver.Page
@@ -96,23 +99,25 @@ func (o *openedPages) open(files []driver.PageFile) (err error) {
 		return err
 	}
 	o.mapped = true
-	return nil
+	o.fence, err = o.dev.Alloc(1)
+	if errors.Is(err, driver.ErrNoMemory) {
+		err = nil
+	}
+	return err
 }
 
-// close frees the pages after the work queued on the device is done.
+// close frees the pages after the work queued on the device is done. Unmapping does not wait for work, but freeing
+// memory does.
 func (o *openedPages) close() error {
 	if o.closed {
 		return invalidHandle(fmt.Sprintf("the memory opened at %#x was closed already", uint64(o.base)))
 	}
-	if o.mapped {
-		// Unmapping does not wait for work, but freeing memory waits for all work.
+	if o.mapped && o.fence == 0 {
 		p, err := o.dev.Alloc(1)
-		if err == nil {
-			err = o.dev.Free(p)
-		}
 		if err != nil {
 			return fmt.Errorf("raw: wait for the device: %w", err)
 		}
+		o.fence = p
 	}
 	err := o.giveBack()
 	o.closed = err == nil
@@ -120,6 +125,12 @@ func (o *openedPages) close() error {
 }
 
 func (o *openedPages) giveBack() error {
+	if o.fence != 0 {
+		if err := o.dev.Free(o.fence); err != nil {
+			return fmt.Errorf("raw: wait for the device: %w", err)
+		}
+		o.fence = 0
+	}
 	if o.mapped {
 		if err := o.vm.Unmap(o.base, o.size); err != nil {
 			return err
@@ -139,4 +150,34 @@ func (o *openedPages) giveBack() error {
 		o.reserved = false
 	}
 	return nil
+}
+
+// imports has the virtual memory of each device that pages of other processes are mapped in. It remembers the peers
+// that EnablePeer lets use them. SetCurrent with nil forgets a device.
+var imports struct {
+	mu     sync.Mutex
+	memory map[driver.Device]*peers.Memory
+}
+
+// importsOf returns the memory that pages of other processes are mapped in, or nil if the device has no virtual memory.
+func importsOf(dev driver.Device) *peers.Memory {
+	imports.mu.Lock()
+	defer imports.mu.Unlock()
+	m := imports.memory[dev]
+	if m == nil {
+		if m = peers.Of(dev); m == nil {
+			return nil
+		}
+		if imports.memory == nil {
+			imports.memory = map[driver.Device]*peers.Memory{}
+		}
+		imports.memory[dev] = m
+	}
+	return m
+}
+
+func forgetImports(dev driver.Device) {
+	imports.mu.Lock()
+	defer imports.mu.Unlock()
+	delete(imports.memory, dev)
 }

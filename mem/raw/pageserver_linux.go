@@ -91,15 +91,20 @@ func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	}
 	l, ok := CurrentBlocks().Holding(b.Ptr)
 	if !ok || l.Block != b {
-		return nil, errors.New("the block was freed")
+		return nil, errFreed
 	}
 	exporter, ok := mem.Find[mem.PageExporter](l.From)
 	if !ok {
 		return nil, errors.New("the block has no pages")
 	}
 	_, pages, err := exporter.ExportPages(b.Ptr, b.Size)
+	if l, ok = CurrentBlocks().Holding(b.Ptr); !ok || l.Block != b {
+		return nil, errFreed // during the call: the pages may be another block's
+	}
 	return pages, err
 }
+
+var errFreed = errors.New("the block was freed")
 
 // answerTimeout is how long another process may take to send its pages.
 const answerTimeout = 30 * time.Second

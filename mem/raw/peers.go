@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// EnablePeer lets work on dev use memory of other directly (enablePeerAccess): the driver's allocations, and the pages
-// that other's current allocator maps now and later, as in expandable segments. If another allocator becomes current,
-// call EnablePeer again for its pages. The error matches driver.ErrUnsupported if the devices are not linked; Copy
-// works even so.
+// EnablePeer lets work on dev use memory of other directly (enablePeerAccess): the driver's allocations, the pages that
+// other's current allocator maps now and later, as in expandable segments, and those that OpenIPCHandle maps. If
+// another allocator becomes current, call EnablePeer again for its pages. The error matches driver.ErrUnsupported if
+// the devices are not linked; Copy works even so.
 func EnablePeer(dev, other driver.Device) error {
 	if dev.Peers() == nil {
 		return noPeers("EnablePeer", dev)
@@ -20,7 +20,13 @@ func EnablePeer(dev, other driver.Device) error {
 	if err != nil {
 		return err
 	}
-	return mem.EnablePeer(dev, other, a)
+	if err := mem.EnablePeer(dev, other, a); err != nil {
+		return err
+	}
+	if m := importsOf(other); m != nil {
+		return m.Add(dev)
+	}
+	return nil
 }
 
 // Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to

@@ -3,7 +3,7 @@ package peers
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -24,15 +24,13 @@ func (m *Memory) Create(size int64) (driver.Page, error) {
 
 // Export returns the descriptors of the pages behind [p, p+size), in the order of their addresses, and where the first
 // is mapped. It returns no pages if none is mapped there. The Memory owns the descriptors and closes them when it
-// unmaps the pages. The error matches driver.ErrUnsupported if other processes cannot open one of the pages.
+// unmaps the pages, or when each range that was exported there has had its EndExport. The error matches
+// driver.ErrUnsupported if other processes cannot open one of the pages.
 func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, files []driver.PageFile, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, at := range slices.Sorted(maps.Keys(m.mapped)) {
+	for at := range m.behind(p, size) {
 		mp := m.mapped[at]
-		if at+driver.Pointer(mp.page.Size) <= p || p+driver.Pointer(size) <= at {
-			continue
-		}
 		if m.sharing == nil {
 			return 0, nil, &driver.Error{
 				Call: "Sharing.ExportPage", Code: driver.ErrUnsupported, Detail: "other processes cannot use this " +
@@ -43,8 +41,11 @@ func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, file
 			if mp.file, err = m.sharing.ExportPage(mp.page); err != nil {
 				return 0, nil, fmt.Errorf("a page that other processes cannot open: %w: %w", err, driver.ErrUnsupported)
 			}
-			m.mapped[at] = mp
 		}
+		if !slices.Contains(mp.exports, p) {
+			mp.exports = append(mp.exports, p)
+		}
+		m.mapped[at] = mp
 		if len(files) == 0 {
 			base = at
 		}
@@ -53,7 +54,52 @@ func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, file
 	return base, files, nil
 }
 
-// Exported reports whether a page behind [p, p+size) was exported since it was mapped.
+// EndExport undoes all Exports of [p, p+size). It closes the descriptors of pages that no other exported range has.
+func (m *Memory) EndExport(p driver.Pointer, size int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at := range m.behind(p, size) {
+		mp := m.mapped[at]
+		i := slices.Index(mp.exports, p)
+		if i < 0 {
+			continue
+		}
+		if mp.exports = slices.Delete(mp.exports, i, i+1); len(mp.exports) == 0 {
+			_ = mp.file.Close()
+			mp.file = nil
+		}
+		m.mapped[at] = mp
+	}
+}
+
+// behind yields where the pages behind [p, p+size) are mapped, in the order of their addresses.
+func (m *Memory) behind(p driver.Pointer, size int64) iter.Seq[driver.Pointer] {
+	return func(yield func(driver.Pointer) bool) {
+		granule := driver.Pointer(m.dev.Info().Granularity)
+		at := p / granule * granule
+		for before := granule; before < driver.Pointer(m.largest) && before <= at; before += granule {
+			if mp, ok := m.mapped[at-before]; ok {
+				if driver.Pointer(mp.page.Size) > before {
+					at -= before // the range begins inside this page
+				}
+				break
+			}
+		}
+		for at < p+driver.Pointer(size) {
+			mp, ok := m.mapped[at]
+			if !ok {
+				at += granule
+				continue
+			}
+			if !yield(at) {
+				return
+			}
+			at += driver.Pointer(mp.page.Size)
+		}
+	}
+}
+
+// Exported reports whether a page behind [p, p+size) has a descriptor for other processes.
 func (m *Memory) Exported(p driver.Pointer, size int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

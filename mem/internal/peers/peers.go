@@ -19,15 +19,17 @@ type Memory struct {
 	dev     driver.Device
 	sharing driver.Sharing // nil: other processes cannot use the memory
 
-	mu     sync.Mutex // held while the device works
-	mapped map[driver.Pointer]mappedPage
-	peers  []driver.Device
+	mu      sync.Mutex // held while the device works
+	mapped  map[driver.Pointer]mappedPage
+	largest int64 // size of the largest page that was ever mapped
+	peers   []driver.Device
 }
 
 // A mappedPage is a page at an address.
 type mappedPage struct {
-	page driver.Page
-	file *os.File // set when it is exported; closed when the page is unmapped
+	page    driver.Page
+	file    *os.File         // set while it is exported
+	exports []driver.Pointer // the starts of the ranges that were exported
 }
 
 // Of returns dev's virtual memory, or nil if it has none.
@@ -37,9 +39,12 @@ func Of(dev driver.Device) *Memory {
 		return nil
 	}
 	sharing := dev.Sharing()
-	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok {
-		// a layer.LimitedDevice: peers need the device
-		dev = limited.Underlying()
+	for { // a layer.LimitedDevice or TenantDevice: peers need the device
+		wrapper, ok := dev.(interface{ Underlying() driver.Device })
+		if !ok {
+			break
+		}
+		dev = wrapper.Underlying()
 	}
 	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}
 }
@@ -62,6 +67,7 @@ func (m *Memory) Map(p driver.Pointer, pages ...driver.Page) error {
 	}
 	for _, page := range pages {
 		m.mapped[p] = mappedPage{page: page}
+		m.largest = max(m.largest, page.Size)
 		p += driver.Pointer(page.Size)
 	}
 	return nil

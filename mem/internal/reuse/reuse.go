@@ -55,9 +55,16 @@ type Streams struct {
 	owner    string
 	streams  []driver.Stream // by ID; nil: unknown or closed
 	waits    [][]uint64      // waits[s][u]: the time of the last wait of s for u, by IDs
-	frees    []uint64        // by ID: the last time that memory used by the stream was freed
+	frees    []lastFree      // by ID
 	clock    uint64          // number of waits so far
+	freed    uint64          // number of frees so far
 	overflow overflowTable
+}
+
+// A lastFree is the last free of memory that a stream used.
+type lastFree struct {
+	time   uint64 // of Streams.clock
+	number uint64 // of Streams.freed
 }
 
 // New returns an empty Streams for an allocator of dev's memory. Errors and panics begin with owner, the name of the
@@ -71,8 +78,16 @@ func (t *Streams) Register(s driver.Stream) Set {
 		panic(t.owner + ": a nil stream")
 	}
 	id := int(s.ID())
+	if id < min(len(t.streams), firstOverflow) && t.streams[id] == s {
+		return 1 << id
+	}
+	return t.registerNew(s, id)
+}
+
+// registerNew is Register for a stream that may be new.
+func (t *Streams) registerNew(s driver.Stream, id int) Set {
 	for id >= len(t.streams) {
-		t.streams, t.frees = append(t.streams, nil), append(t.frees, 0)
+		t.streams, t.frees = append(t.streams, nil), append(t.frees, lastFree{})
 	}
 	if t.streams[id] != s {
 		// Two streams with one ID: one of them is closed. Mark tells which.
@@ -117,19 +132,29 @@ func (t *Streams) Registered() iter.Seq[driver.Stream] {
 
 // Freed returns the dependencies of memory that is freed now, and that these streams may still access.
 func (t *Streams) Freed(users Set) Dependencies {
+	t.freed++
+	now := lastFree{t.clock, t.freed}
 	if users&overflowBit != 0 {
 		for id := range t.overflow.numbers(users) {
-			t.frees[id] = t.clock
+			t.frees[id] = now
 		}
 		return Dependencies{users, t.clock}
 	}
 	for rest := users; rest != 0; rest &= rest - 1 {
-		t.frees[bits.TrailingZeros64(uint64(rest))] = t.clock
+		t.frees[bits.TrailingZeros64(uint64(rest))] = now
 	}
 	return Dependencies{users, t.clock}
 }
 
+// Frees returns how often Freed was called.
+func (t *Streams) Frees() uint64 { return t.freed }
+
+// LastFree returns the value of Frees after the last free of memory that a registered stream used, or a later one if
+// it has the ID of a closed stream.
+func (t *Streams) LastFree(s driver.Stream) uint64 { return t.frees[s.ID()].number }
+
 // Merge returns the dependencies of two ranges that become one.
 func (t *Streams) Merge(p, q Dependencies) Dependencies {
-	return Dependencies{t.Union(p.Users, q.Users), max(p.time, q.time)}
+	p.Users, p.time = t.Union(p.Users, q.Users), max(p.time, q.time)
+	return p
 }

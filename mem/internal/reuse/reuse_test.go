@@ -259,7 +259,7 @@ func TestFailedWaits(t *testing.T) {
 }
 
 // A stream may begin to capture right after it was asked whether it does. Then its mark fails, and the wait.
-func TestACaptureThatBeginsMeanwhile(t *testing.T) {
+func TestAStreamThatBeginsToCapture(t *testing.T) {
 	var dev *fault.Device
 	c := newScene(t, 3, func(d *sim.Device) driver.Device {
 		dev = fault.Wrap(d)

@@ -55,8 +55,13 @@ func (t *Streams) Overlap(a, b Set) bool {
 	if (a|b)&overflowBit == 0 {
 		return a&b != 0
 	}
+	return t.overflow.overlap(a, b)
+}
+
+// overlap is Overlap if one of the sets is in the table.
+func (w *overflowTable) overlap(a, b Set) bool {
 	var one, other [1]uint64
-	x, y := t.overflow.words(a, &one), t.overflow.words(b, &other)
+	x, y := w.words(a, &one), w.words(b, &other)
 	for i := range min(len(x), len(y)) {
 		if x[i]&y[i] != 0 {
 			return true
@@ -70,8 +75,13 @@ func (t *Streams) Subset(a, b Set) bool {
 	if (a|b)&overflowBit == 0 {
 		return a&^b == 0
 	}
+	return t.overflow.subset(a, b)
+}
+
+// subset is Subset if one of the sets is in the table.
+func (w *overflowTable) subset(a, b Set) bool {
 	var one, other [1]uint64
-	x, y := t.overflow.words(a, &one), t.overflow.words(b, &other)
+	x, y := w.words(a, &one), w.words(b, &other)
 	for i, word := range x {
 		if i < len(y) {
 			word &^= y[i]

@@ -39,7 +39,7 @@ func (t *Streams) hasWaited(s, other driver.Stream, p Dependencies) bool {
 	if id >= len(t.waits) || its >= len(t.waits[id]) || p.time == neverDone {
 		return false
 	}
-	return t.waits[id][its] > min(p.time, t.frees[its])
+	return t.waits[id][its] > min(p.time, t.frees[its].time)
 }
 
 // recordWait records that s waited for other's work up to now.

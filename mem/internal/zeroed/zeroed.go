@@ -1,5 +1,5 @@
-// Package zeroed lets layers that reuse memory refuse an allocator that zeroes its blocks: above it, requests would get
-// memory of earlier ones, with the contents.
+// Package zeroed lets layers that reuse memory refuse an allocator that zeroes its blocks, for each request or for each
+// tenant: above it, requests would get memory of earlier ones, with the contents.
 package zeroed
 
 import "errors"
@@ -8,5 +8,5 @@ import "errors"
 type By interface{ ZeroesBlocks() }
 
 // Err is the reason to refuse one.
-var Err = errors.New("above a layer.Zeroer, memory would be reused with the contents of earlier blocks: put the " +
-	"Zeroer on top")
+var Err = errors.New("above a layer.Zeroer or a layer.TenantRouter, memory would be reused with the contents of " +
+	"earlier blocks: put that on top")

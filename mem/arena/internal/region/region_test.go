@@ -241,6 +241,33 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// counted counts the copies on a stream.
+type counted struct {
+	driver.Stream
+	copies int
+}
+
+func (c *counted) Copy(dst, src driver.Pointer, n int64) error {
+	c.copies++
+	return c.Stream.Copy(dst, src, n)
+}
+
+// A long run that moves a short way takes few copies, through the bounce area: not one for each length of the way.
+func TestShortWaysTakeFewCopies(t *testing.T) {
+	const size, bounce = 4 << 20, 128 << 10
+	for _, shift := range []int64{512, 64 << 10} {
+		dev := noKernels{drivertest.OpenSim(t, 16<<20)}
+		r := place{}.region(t, dev, size, bounce)
+		s := &counted{Stream: dev.DefaultStream()}
+		_, err := r.Move(s, []Move{{r.Base(), r.Base() + driver.Pointer(shift), size - shift}})
+		testkit.Must(t, err)
+		if want := 2 * size / bounce; s.copies != want {
+			t.Errorf("%d copies to move %d bytes by %d, want %d", s.copies, size-shift, shift, want)
+		}
+		testkit.Must(t, r.Close())
+	}
+}
+
 // TestFullDevice moves a long run by every way there is while the device has nothing left beside the region.
 func TestFullDevice(t *testing.T) {
 	for _, p := range places() {
