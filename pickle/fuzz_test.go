@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // fuzzLimits keep the cost of one input so low that a fuzzer notices an input that exceeds it.
@@ -32,7 +34,9 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add([]byte(laughs(20)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := Read(bytes.NewReader(b), Options{Limits: fuzzLimits})
+		var d *Document
+		var err error
+		testkit.AllocatesAtMost(t, len(b), 100, 64<<20, func() { d, err = Read(bytes.NewReader(b), Options{Limits: fuzzLimits}) })
 		if err != nil {
 			var e *Error
 			if !errors.As(err, &e) || e.Offset < 0 || e.Offset > int64(len(b)) || e.Reason == "" || e.Code == nil {

@@ -41,12 +41,8 @@ func (r *memoRun) at(i int64) Value {
 
 // get returns the value with a number, or the zero Value.
 func (t *memo) get(i uint32) Value {
-	if p := int(i / memoPage); p < len(t.pages) {
-		if page := t.pages[p]; page != nil {
-			if v := page[i%memoPage]; v != 0 {
-				return v
-			}
-		}
+	if p := int(i / memoPage); p < len(t.pages) && t.pages[p] != nil && t.pages[p][i%memoPage] != 0 {
+		return t.pages[p][i%memoPage]
 	}
 	return t.find(i)
 }

@@ -76,37 +76,36 @@ func (m *machine) compare(t *template) (n int, ok bool) {
 		if binary.LittleEndian.Uint64(b[at:])&s.mask != s.want {
 			return 0, false
 		}
-		at += s.length
-		switch s.then {
-		case thenNothing:
+		if at += s.length; s.then == thenNothing {
 			continue
-		case thenPut:
-			width, x := 2, int64(b[at+1])
-			if Opcode(b[at]) == opLongBinPut {
-				width, x = 5, int64(binary.LittleEndian.Uint32(b[at+1:]))
-			} else if Opcode(b[at]) != opBinPut {
+		}
+		next := (*[lookahead]byte)(b[at:])
+		if s.then >= 0 {
+			v, width := m.scalar(next)
+			if v == 0 {
 				return 0, false
 			}
-			if x != number {
-				return 0, false
-			}
-			number++
+			t.pairs[s.then] = v
 			at += width
 			continue
 		}
-		v, width := m.scalar(b[at:])
-		if v == 0 {
+		width, x := 2, int64(next[1])
+		if Opcode(next[0]) == opLongBinPut {
+			width, x = 5, int64(binary.LittleEndian.Uint32(next[1:]))
+		} else if Opcode(next[0]) != opBinPut {
 			return 0, false
 		}
-		t.pairs[s.then] = v
+		if x != number {
+			return 0, false
+		}
+		number++
 		at += width
 	}
 	return at, !m.inFrame || m.in.offset()+int64(at) <= m.frameEnd
 }
 
 // scalar reads one opcode that pushes a number, a constant or an entry of the memo. It returns 0 for other opcodes.
-// There are at least 16 bytes.
-func (m *machine) scalar(b []byte) (v Value, width int) {
+func (m *machine) scalar(b *[lookahead]byte) (v Value, width int) {
 	switch Opcode(b[0]) {
 	case opBinInt1:
 		return pack(tagInt, uint64(b[1])), 2
@@ -119,7 +118,11 @@ func (m *machine) scalar(b []byte) (v Value, width int) {
 		if n == 0 || n > 8 {
 			return 0, 0
 		}
-		x := int64(binary.LittleEndian.Uint64(b[2:])<<(64-8*n)) >> (64 - 8*n)
+		unused := (64 - 8*n) & 63
+		x := int64(binary.LittleEndian.Uint64(b[2:])<<unused) >> unused
+		if n < 8 {
+			return pack(tagInt, uint64(x)), 2 + n // of less than 60 bits
+		}
 		return m.doc.newInt(x), 2 + n
 	case opBinGet:
 		return m.memo.get(uint32(b[1])), 2

@@ -82,53 +82,77 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 	}
 }
 
-// history computes the reserved peak and the failures of a recording. The memory that was reserved before the first
-// entry is the part of the final state that the entries do not explain.
-func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
-	changes := t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap)
-	var changed trace.Totals
-	for _, i := range changes {
-		e := t.At(int(i))
-		changed.Add(e.Action, e.Size)
-	}
-	reserved := -changed.Reserved.Current
-	for _, seg := range s.SegmentsOf(w.Device) {
-		reserved += seg.TotalSize
-	}
-	reserved = max(reserved, 0)
-	sums := trace.Totals{
-		Requested: mem.Stat{Current: w.Program.Prelude.Bytes}, Reserved: mem.Stat{Current: reserved, Peak: reserved},
-	}
-	if failures := t.Find(mem.ActionOOM); len(failures) == 0 { // the requested bytes do not matter
-		for _, i := range changes {
-			e := t.At(int(i))
-			sums.Add(e.Action, e.Size)
+// A history has the sums of a recording, from its start with nothing allocated.
+type history struct {
+	events   int
+	sums     trace.Totals
+	failures []failedRequest // the first MaxOOMs
+	last     failedRequest
+	failed   int
+}
+
+// A failedRequest is a request without room, with the sums of the history up to it.
+type failedRequest struct {
+	entry int
+	event trace.Event
+	sums  trace.Totals
+}
+
+// add adds the next event.
+func (h *history) add(e *trace.Event) {
+	h.sums.Add(e.Action, e.Size)
+	if e.Action == mem.ActionOOM {
+		h.last = failedRequest{h.events, *e, h.sums}
+		if h.failed++; h.failed <= MaxOOMs {
+			h.failures = append(h.failures, h.last)
 		}
-		w.RecordedReserved = sums.Reserved.Peak
-		return
+	}
+	h.events++
+}
+
+// historyOf returns the sums of a recording.
+func historyOf(t *trace.Trace) *history {
+	h := &history{}
+	if len(t.Find(mem.ActionOOM)) == 0 { // the requested bytes do not matter
+		for _, i := range t.Find(mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap) {
+			e := t.At(int(i))
+			h.add(&e)
+		}
+		return h
 	}
 	r := t.Reader()
 	for i := range t.Len() {
-		e := r.At(i)
-		sums.Add(e.Action, e.Size)
-		if e.Action != mem.ActionOOM {
-			continue
-		}
-		free := int64(e.Ptr)
-		if w.NumFailures++; w.NumFailures <= MaxOOMs {
-			w.Failures = append(w.Failures, Failure{
-				Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
-				Requested: max(sums.Requested.Current, 0), Reserved: max(sums.Reserved.Current, 0), Free: free,
-				Stack: e.Stack,
-				Below: w.refusedByLimit(e.Size, sums.Reserved.Current, free),
-			})
-		}
-		// Memory that was reserved once can be reserved again. If the device had less free memory than requested, that
-		// was all of its memory.
-		w.RecordedLimit = sums.Reserved.Peak
-		if free > 0 && free < e.Size {
-			w.RecordedLimit = max(w.RecordedLimit, sums.Reserved.Current+free)
-		}
+		h.add(r.At(i))
 	}
-	w.RecordedReserved = sums.Reserved.Peak
+	return h
+}
+
+// history computes the reserved peak and the failures of a recording. The memory that was reserved before the first
+// entry is the part of the final state that the entries do not explain.
+func (w *Work) history(s *snapshot.Snapshot, h *history) {
+	before := -h.sums.Reserved.Current
+	for _, seg := range s.SegmentsOf(w.Device) {
+		before += seg.TotalSize
+	}
+	before = max(before, 0)
+	w.RecordedReserved, w.NumFailures = before+h.sums.Reserved.Peak, h.failed
+	for i := range h.failures {
+		f := &h.failures[i]
+		e, free, reserved := &f.event, int64(f.event.Ptr), before+f.sums.Reserved.Current
+		w.Failures = append(w.Failures, Failure{
+			Entry: f.entry, Size: e.Size, Stream: s.Traces[w.Device].Streams[e.Stream],
+			Requested: max(w.Program.Prelude.Bytes+f.sums.Requested.Current, 0), Reserved: max(reserved, 0), Free: free,
+			Stack: e.Stack,
+			Below: w.refusedByLimit(e.Size, reserved, free),
+		})
+	}
+	if h.failed == 0 {
+		return
+	}
+	// Memory that was reserved once can be reserved again. If the device had less free memory than requested, that was
+	// all of its memory.
+	w.RecordedLimit = before + h.last.sums.Reserved.Peak
+	if e, free := &h.last.event, int64(h.last.event.Ptr); free > 0 && free < e.Size {
+		w.RecordedLimit = max(w.RecordedLimit, before+h.last.sums.Reserved.Current+free)
+	}
 }

@@ -20,7 +20,8 @@ type ScriptOptions struct {
 	// OpenDevice opens the device that a device command names. Nil means driver.Open.
 	OpenDevice func(spec string) (driver.Device, error)
 
-	// NewAllocator makes the allocator of an allocator command; for scripts without one the name is "". Required.
+	// NewAllocator makes the allocator of an allocator command; for scripts without one the name is "". Required. The
+	// device has no Graphs and no Kernels: scripts neither capture nor compute.
 	NewAllocator func(dev driver.Device, name, settings string) (mem.Allocator, error)
 }
 
@@ -185,7 +186,7 @@ func (r *ScriptRun) makeAllocator(c *trace.Command) error {
 	if err := r.closeAllocator(); err != nil {
 		return err
 	}
-	a, err := r.opts.NewAllocator(r.dev, name, settings)
+	a, err := r.opts.NewAllocator(scriptDevice{r.dev, r.streams[0]}, name, settings)
 	if err != nil {
 		return err
 	}

@@ -13,15 +13,17 @@ import (
 )
 
 func newScriptRun() *replay.ScriptRun {
+	var opened *device
 	return replay.NewScriptRun(replay.ScriptOptions{
 		OpenDevice: func(spec string) (driver.Device, error) {
 			if spec != "fake:total=64KiB" {
 				return nil, &driver.Error{Call: "Open", Code: driver.ErrUnknown, Detail: spec}
 			}
-			return newDevice(1 << 16), nil
+			opened = newDevice(1 << 16)
+			return opened, nil
 		},
-		NewAllocator: func(dev driver.Device, name, settings string) (mem.Allocator, error) {
-			a := newAllocator(dev.(*device))
+		NewAllocator: func(_ driver.Device, name, settings string) (mem.Allocator, error) {
+			a := newAllocator(opened)
 			if name == "limited" {
 				return layer.NewLimiter(plain{a}, 1024), nil
 			}

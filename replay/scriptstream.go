@@ -4,7 +4,28 @@ import (
 	"context"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 )
+
+// A scriptDevice is the device of a script's allocator. All its streams are script streams; abilities that take the
+// device's own are left out.
+type scriptDevice struct {
+	driver.Device
+	first *scriptStream
+}
+
+func (d scriptDevice) DefaultStream() driver.Stream { return d.first }
+
+func (d scriptDevice) NewStream(o driver.StreamOptions) (driver.Stream, error) {
+	s, err := d.Device.NewStream(o)
+	if err != nil {
+		return nil, err
+	}
+	return newScriptStream(s), nil
+}
+
+func (scriptDevice) Graphs() driver.Graphs   { return nil }
+func (scriptDevice) Kernels() driver.Kernels { return nil }
 
 // A scriptStream is a device's stream whose marks a script controls. It has its own queue of work items, which are held
 // until a sync, and of waits for other streams. Memory operations go directly to the device's stream.
@@ -16,10 +37,35 @@ type scriptStream struct {
 	queue []scriptWork
 }
 
-// scriptWork is held work, or a wait for the work that other has queued up to tick.
+// scriptWork is held work, or a wait for the work that another stream has queued up to tick.
 type scriptWork struct {
 	other *scriptStream
+	side  *deferredfree.Stream // of a pending free
 	tick  uint64
+}
+
+func (w scriptWork) isWait() bool { return w.other != nil || w.side != nil }
+
+// force completes what a wait waits for.
+func (w scriptWork) force() {
+	switch {
+	case w.other != nil:
+		w.other.force(w.tick)
+	case w.side != nil:
+		w.side.Complete(w.tick)
+	}
+}
+
+// reached reports whether what a wait of s waits for is done.
+func (w scriptWork) reached(s *scriptStream) bool {
+	switch {
+	case w.side != nil:
+		return w.side.Done.Load() >= w.tick
+	case w.other != s && w.other.done < w.tick:
+		w.other.advance()
+		return w.other.done >= w.tick
+	}
+	return true
 }
 
 func newScriptStream(s driver.Stream) *scriptStream { return &scriptStream{Stream: s} }
@@ -35,13 +81,7 @@ func (s *scriptStream) follow(other *scriptStream) {
 // advance removes completed waits from the front of the queue. It recurses to the stream of a wait that is not
 // complete. The recursion ends because the awaited work was queued before the wait.
 func (s *scriptStream) advance() {
-	for len(s.queue) > 0 && s.queue[0].other != nil {
-		w := s.queue[0]
-		if w.other != s && w.other.done < w.tick {
-			if w.other.advance(); w.other.done < w.tick {
-				return
-			}
-		}
+	for len(s.queue) > 0 && s.queue[0].isWait() && s.queue[0].reached(s) {
 		s.done++
 		s.queue = s.queue[1:]
 	}
@@ -53,9 +93,7 @@ func (s *scriptStream) force(tick uint64) {
 		w := s.queue[0]
 		s.done++
 		s.queue = s.queue[1:]
-		if w.other != nil {
-			w.other.force(w.tick)
-		}
+		w.force()
 	}
 }
 
@@ -72,6 +110,10 @@ func (s *scriptStream) Reached(m driver.Mark) (bool, error) {
 
 // WaitFor implements driver.Stream.
 func (s *scriptStream) WaitFor(other driver.Stream, m driver.Mark) error {
+	if side, ok := other.(*deferredfree.Stream); ok {
+		s.queue = append(s.queue, scriptWork{side: side, tick: m.Tick})
+		return nil
+	}
 	o, ok := other.(*scriptStream)
 	if !ok {
 		return s.Stream.WaitFor(other, m)

@@ -81,7 +81,7 @@ func worksOf(
 		if err != nil {
 			return nil, fmt.Errorf("device %d: %w", device, err)
 		}
-		w := workOf(s, device, t, p, cfg)
+		w := workOf(s, device, historyOf(t), p, cfg)
 		w.Notes = append(w.Notes, notes...)
 		works = append(works, w)
 	}
@@ -91,9 +91,9 @@ func worksOf(
 	return works, nil
 }
 
-func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, p *trace.Program, cfg caching.Config) *Work {
-	w := &Work{Device: device, Program: p, Recorded: cfg, snapshot: s}
-	w.history(s, t)
+func workOf(s *snapshot.Snapshot, device int, h *history, p *trace.Program, cfg caching.Config) *Work {
+	t, w := s.Traces[device], &Work{Device: device, Program: p, Recorded: cfg, snapshot: s}
+	w.history(s, h)
 	w.findLimit(s)
 	if n := p.Prelude.Blocks; n > 0 {
 		what := fmt.Sprintf("%d blocks, %s in all, were there before it, and are", n, bytesize.Format(p.Prelude.Bytes))

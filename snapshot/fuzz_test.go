@@ -2,8 +2,11 @@ package snapshot_test
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
@@ -15,7 +18,30 @@ var fuzzLimits = snapshot.Limits{
 	Pickle: pickle.Limits{Bytes: 4 << 20, Memory: 16 << 20, Nodes: 1 << 16, Memo: 1 << 20}, Window: 1 << 20,
 }
 
-// FuzzRead reads arbitrary input. It must not panic or take long, and every index in the result must be in range.
+// sameScanned checks that Scan passes on the events of a file, or refuses it.
+func sameScanned(t *testing.T, b []byte, want *snapshot.Snapshot) {
+	t.Helper()
+	var events []trace.Event
+	s, err := snapshot.Scan(bytes.NewReader(b), fuzzLimits, func(more []trace.Event) { events = append(events, more...) })
+	if errors.Is(err, snapshot.ErrNotScanned) {
+		return
+	}
+	if err != nil || s.Events != len(events) {
+		t.Fatalf("%d events were passed on, %v", len(events), err)
+	}
+	for i := range events {
+		if !s.Numbers.Have(&events[i]) {
+			t.Fatalf("event %+v has numbers that are not in the tables", events[i])
+		}
+		s.Numbers.Replace(&events[i])
+	}
+	if len(events) > 0 && !slices.Equal(events, want.Traces[s.Device].Events) {
+		t.Fatalf("events %+v, want %+v", events, want.Traces[s.Device].Events)
+	}
+}
+
+// FuzzRead reads arbitrary input. It must not panic or take long, and every index in the result must be in range. Scan
+// finds the same events.
 func FuzzRead(f *testing.F) {
 	whole := with(file(L{segment}, L{event, with(event, "action", "free_requested", "pool_id", T{1, 0})}),
 		"allocator_settings", D{"max_split_size", -1}, "external_annotations", L{D{"name", "x", "time_us", 1}},
@@ -32,7 +58,9 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(xzBlocks(26, 3))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := snapshot.ReadLimited(bytes.NewReader(b), fuzzLimits)
+		var s *snapshot.Snapshot
+		var err error
+		testkit.AllocatesAtMost(t, len(b), 100, 64<<20, func() { s, err = snapshot.ReadLimited(bytes.NewReader(b), fuzzLimits) })
 		if err != nil {
 			return
 		}
@@ -64,5 +92,6 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		_ = s.Check()
+		sameScanned(t, b, s)
 	})
 }

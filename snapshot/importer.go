@@ -20,6 +20,7 @@ type importer struct {
 	columns  *trace.Columns              // events, once it is complete
 	watcher  *trace.LifetimesWatcher     // of all folded entries, or nil
 	watched  *trace.Trace                // whose events are all folded entries, or nil
+	scan     *scanning                   // nil if the events are kept
 	contexts runs                        // their compile contexts: numbers of strings plus 1
 	extras   runs                        // their sets in entryKeys
 	streams  numbering.Numbering[uint64] // by handle, in the order of the file
@@ -47,16 +48,27 @@ type importer struct {
 	plainStacks          map[trace.StackID]any
 }
 
-func newImporter(limits Limits, source *countio.Reader, compact bool) *importer {
+func newImporter(limits Limits, source *countio.Reader, o readOptions) *importer {
 	cost := int64(costColumns)
-	if !compact {
+	switch {
+	case o.scan != nil:
+		cost = 0
+	case !o.compact:
 		cost += costEvent
 	}
-	return &importer{
+	im := &importer{
 		limits: limits, source: source, costEvent: cost, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{},
 		used:      map[uint32]bool{},
-		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "},
+		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "}, scan: o.scan,
 	}
+	switch {
+	case o.scan != nil:
+		im.events.Watch, im.events.Discard = o.scan.watch, true
+	case o.compact:
+		im.watcher = &trace.LifetimesWatcher{}
+		im.events.Watch = im.watcher.Watch
+	}
+	return im
 }
 
 // A handle of a folded dict is the index of an event, or frameHandle plus the index of a frame.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 	"runtime"
-	"sync/atomic"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -24,92 +24,142 @@ func (s *Snapshot) WriteJSONLines(w io.Writer, progress func(events int)) error 
 		if t == nil {
 			continue
 		}
-		lines := newLineWriter(s, device, t)
-		for i := 0; i < lines.chunks; i++ {
-			text, err := lines.next(i)
-			if err == nil {
-				_, err = w.Write(text)
+		lines := newLineWriter(s, device, t, t.Len())
+		go func() {
+			defer lines.end()
+			for i := 0; i < t.Len() || i == 0; i += chunkEntries {
+				if !lines.feed(linePart{first: i, to: min(i+chunkEntries, t.Len())}) {
+					return
+				}
 			}
-			lines.give(text)
-			if err != nil {
-				lines.stop(i + 1)
-				return err
-			}
-			if done += chunkEntries; progress != nil {
+		}()
+		err := lines.write(w, func(events int) {
+			if done += events; progress != nil {
 				progress(done)
 			}
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// A lineWriter writes the entries of one trace in chunks. Worker k of n writes the chunks k, k+n, k+2n and so on, so
-// that each worker sees the entries in order.
+// A lineWriter writes the entries of one trace in parts. Worker k of n writes the parts k, k+n, k+2n and so on, so that
+// each worker sees the entries in order.
 type lineWriter struct {
-	chunks int
-	ready  []chan lineChunk
-	ended  atomic.Bool // nothing more is to be written
-	room   chan []byte // buffers of chunks that were written
+	parts   []chan linePart
+	fed     int // parts
+	ready   []chan lineChunk
+	room    chan []byte        // buffers of parts that were written
+	spare   chan []trace.Event // of linePart.events
+	ended   chan struct{}      // closed when nothing more is to be written
+	workers sync.WaitGroup
 }
+
+// A linePart is the entries of some successive events.
+type linePart struct {
+	first, to int
+	events    []trace.Event // nil if the trace has them
+}
+
+// At returns an event of the part.
+func (p *linePart) At(i int) *trace.Event { return &p.events[i-p.first] }
 
 type lineChunk struct {
-	text []byte
-	err  error
+	text   []byte
+	err    error
+	events int
 }
 
-func newLineWriter(s *Snapshot, device int, t *trace.Trace) *lineWriter {
-	l := &lineWriter{chunks: (t.Len() + chunkEntries - 1) / chunkEntries}
-	if l.chunks == 0 && len(s.traceExtra(device).Unknown) > 0 {
-		l.chunks = 1
+// newLineWriter returns the writer of the entries of a device, which has a number of events.
+func newLineWriter(s *Snapshot, device int, t *trace.Trace, events int) *lineWriter {
+	n := runtime.GOMAXPROCS(0)
+	l := &lineWriter{
+		room: make(chan []byte, 2*n+1), spare: make(chan []trace.Event, 2*n+1), ended: make(chan struct{}),
 	}
-	l.ready = make([]chan lineChunk, min(l.chunks, runtime.GOMAXPROCS(0)))
-	l.room = make(chan []byte, 2*len(l.ready)+1)
-	for k := range l.ready {
-		l.ready[k] = make(chan lineChunk, 1)
-		go l.work(k, s, device, t)
+	for range n {
+		parts, ready := make(chan linePart, 1), make(chan lineChunk, 1)
+		l.parts, l.ready = append(l.parts, parts), append(l.ready, ready)
+		l.workers.Go(func() { l.work(s, device, t, events, parts, ready) })
 	}
 	return l
 }
 
-// next returns the text of a chunk, in order.
-func (l *lineWriter) next(i int) ([]byte, error) {
-	c := <-l.ready[i%len(l.ready)]
-	return c.text, c.err
-}
-
-// give returns a buffer that was written.
-func (l *lineWriter) give(text []byte) {
+// feed lets a worker write the next part. It returns false if nothing more is to be written.
+func (l *lineWriter) feed(p linePart) bool {
 	select {
-	case l.room <- text:
-	default:
+	case l.parts[l.fed%len(l.parts)] <- p:
+		l.fed++
+		return true
+	case <-l.ended:
+		return false
 	}
 }
 
-// stop receives the chunks from one on, so that the workers end.
-func (l *lineWriter) stop(from int) {
-	l.ended.Store(true)
-	for i := from; i < l.chunks; i++ {
-		_, _ = l.next(i)
+// end is called after the last part.
+func (l *lineWriter) end() {
+	for _, parts := range l.parts {
+		close(parts)
 	}
 }
 
-// work writes the chunks of worker k.
-func (l *lineWriter) work(k int, s *Snapshot, device int, t *trace.Trace) {
+// write writes the text of all parts, in order. It calls written with the number of events of each. It returns when all
+// workers have ended, which may take until end is called.
+func (l *lineWriter) write(w io.Writer, written func(events int)) error {
+	defer l.workers.Wait()
+	defer close(l.ended)
+	for i := 0; ; i++ {
+		c, more := <-l.ready[i%len(l.ready)]
+		if !more {
+			return nil
+		}
+		if c.err == nil {
+			_, c.err = w.Write(c.text)
+		}
+		if c.err != nil {
+			return c.err
+		}
+		select {
+		case l.room <- c.text:
+		default:
+		}
+		written(c.events)
+	}
+}
+
+// work writes parts until there are no more.
+func (l *lineWriter) work(
+	s *Snapshot, device int, t *trace.Trace, events int, parts <-chan linePart, ready chan<- lineChunk,
+) {
+	defer close(ready)
 	var b bytes.Buffer
 	j := newJSONSink(&b, s)
-	e := s.entries(j, device, t)
+	e := s.entries(j, device, t, events)
 	e.device = true
-	for i := k; i < l.chunks; i += len(l.ready) {
-		if j.out.err == nil && !l.ended.Load() {
-			select {
-			case room := <-l.room:
-				b = *bytes.NewBuffer(room[:0])
-			default:
-				b = bytes.Buffer{}
-			}
-			e.lines(j, i*chunkEntries, min((i+1)*chunkEntries, t.Len()))
+	for p := range parts {
+		select {
+		case room := <-l.room:
+			b = *bytes.NewBuffer(room[:0])
+		default:
+			b = bytes.Buffer{}
 		}
-		l.ready[k] <- lineChunk{b.Bytes(), j.out.err}
+		if p.events != nil {
+			e.events = &p
+		}
+		e.lines(j, p.first, p.to)
+		select {
+		case ready <- lineChunk{b.Bytes(), j.out.err, p.to - p.first}:
+		case <-l.ended:
+			return
+		}
+		select {
+		case l.spare <- p.events:
+		default:
+		}
+		if j.out.err != nil {
+			return
+		}
 	}
 }
 
@@ -118,7 +168,7 @@ func (x *entryWriter) lines(j *jsonSink, from, to int) {
 	for len(x.extra.Unknown) > 0 && x.extra.Unknown[0].Before < from {
 		x.extra.Unknown = x.extra.Unknown[1:]
 	}
-	for x.next = from; j.out.err == nil && (x.next < to || to == x.t.Len() && len(x.extra.Unknown) > 0); {
+	for x.next = from; j.out.err == nil && (x.next < to || to == x.total && len(x.extra.Unknown) > 0); {
 		j.shared += sharedPerItem
 		x.write()
 		j.raw("\n")

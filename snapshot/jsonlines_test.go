@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -100,6 +101,25 @@ func TestWritersHoldNoEvents(t *testing.T) {
 		testkit.Must(t, write())
 		if took := testkit.Allocated() - before; took > 8<<20 {
 			t.Errorf("%s: %d bytes allocated for %d events", name, took, events)
+		}
+	}
+}
+
+// After an error of the writer no goroutine reads the snapshot any more, so that the caller may change it.
+func TestJSONLinesEndTheirGoroutines(t *testing.T) {
+	file, err := os.ReadFile(traces + "/unet.stacks.pickle.zst")
+	testkit.Must(t, err)
+	s, err := snapshot.ReadBytes(file)
+	testkit.Must(t, err)
+	stacks := make([]byte, 1<<20)
+	for range 20 {
+		r, w := io.Pipe()
+		r.Close()
+		if err := s.WriteJSONLines(w, nil); !errors.Is(err, io.ErrClosedPipe) {
+			t.Fatal(err)
+		}
+		if all := stacks[:runtime.Stack(stacks, true)]; bytes.Contains(all, []byte("(*lineWriter).work(")) {
+			t.Fatalf("the writer has failed, and there is\n%s", all)
 		}
 	}
 }

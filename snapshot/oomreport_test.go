@@ -266,6 +266,15 @@ func TestBehaviour89_ReportsAreBounded(t *testing.T) {
 	if n := len(reports(t, opts.Dir)); n != 2 || told[1] != nil || !errors.Is(told[2], snapshot.ErrReportsFull) || !errors.Is(told[3], snapshot.ErrReportsFull) {
 		t.Errorf("%d reports in %d bytes, which are enough for two: %v", n, opts.MaxBytes, told)
 	}
+
+	told, opts.Dir = nil, t.TempDir()
+	if err := os.WriteFile(filepath.Join(opts.Dir, ".oom-000001.part"), make([]byte, opts.MaxBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fail(snapshot.ReportOOM(a, opts))
+	if len(told) != 1 || !errors.Is(told[0], snapshot.ErrReportsFull) {
+		t.Errorf("another process is writing a report of %d bytes, which are all: %v", opts.MaxBytes, told)
+	}
 }
 
 // A report that cannot be written fails no request, and leaves nothing behind.

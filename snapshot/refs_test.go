@@ -16,7 +16,7 @@ func TestStacksHaveAtMostSoManyFrames(t *testing.T) {
 	frame := d{"name", "f", "filename", "x.py", "line", 1}
 	file := snapshottest.Pickle(snapshottest.L{frame}, 4)
 	for before, refused := range map[int]bool{0: false, math.MaxUint32 - 1: false, math.MaxUint32: true} {
-		im := newImporter(Limits{}.withDefaults(), nil, false)
+		im := newImporter(Limits{}.withDefaults(), nil, readOptions{})
 		doc, err := pickle.Read(strings.NewReader(string(file)), pickle.Options{Fold: im.foldDict})
 		if err != nil {
 			t.Fatal(err)

@@ -203,7 +203,7 @@ func ReadFile(path string) (*Snapshot, error) {
 
 // ReadLimited is Read with other limits.
 func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
-	s, err := read(r, limits, false)
+	s, err := read(r, limits, readOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,9 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 // ReadCompact is ReadLimited for traces with Columns in place of Events: about 10 bytes an event, which takes a quarter
 // of the memory. It derives Lifetimes while it reads, where it can. The methods of a Snapshot, and packages holders,
 // replay and view, take such a snapshot, too; Expanded returns one that has Events.
-func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) { return read(r, limits, true) }
+func ReadCompact(r io.Reader, limits Limits) (*Snapshot, error) {
+	return read(r, limits, readOptions{compact: true})
+}
 
 // Expanded returns a snapshot whose traces have Events, which is s if they do. It shares all other parts with s.
 func (s *Snapshot) Expanded() *Snapshot {
@@ -235,24 +237,27 @@ func (s *Snapshot) Expanded() *Snapshot {
 	return &x
 }
 
+// readOptions say how the events are kept.
+type readOptions struct {
+	compact bool
+	scan    *scanning // nil if they are kept
+}
+
 // read reads a snapshot whose traces have Columns.
-func read(r io.Reader, limits Limits, compact bool) (*Snapshot, error) {
+func read(r io.Reader, limits Limits, o readOptions) (*Snapshot, error) {
 	limits = limits.withDefaults()
 	plain, format, source, err := decompress(r, limits)
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
-	im := newImporter(limits, source, compact)
-	if compact {
-		im.watcher = &trace.LifetimesWatcher{}
-		im.events.Watch = im.watcher.Watch
-	}
+	im := newImporter(limits, source, o)
 	read := &countio.Reader{R: plain}
 	doc, err := pickle.Read(read, pickle.Options{
 		Limits: limits.Pickle, Fold: im.foldDict,
 		Allow: func() (int64, error) { return limits.memory(source.N), ErrMemory },
 	})
+	im.columns = im.events.Columns()
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %s%w", format, err)
 	}
@@ -263,7 +268,7 @@ func read(r io.Reader, limits Limits, compact bool) (*Snapshot, error) {
 	if rest := read.N - doc.Size(); rest > 0 {
 		im.skipped.drop("bytes after the pickle", int(rest))
 	}
-	im.doc, im.columns = doc, im.events.Columns()
+	im.doc = doc
 	return im.snapshot()
 }
 

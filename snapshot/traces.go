@@ -35,7 +35,7 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
 		}
 		t := &trace.Trace{Device: device}
-		x, err := im.deviceEvents(place, v, t)
+		n, x, err := im.deviceEvents(place, v, t)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			s.TraceExtra = append(s.TraceExtra, make([]TraceExtra, device+1-len(s.TraceExtra))...)
 			s.TraceExtra[device] = x
 		}
-		if t.Len() == 0 {
+		if n == 0 {
 			continue
 		}
 		if err := im.resolve(s, t); err != nil {
@@ -78,6 +78,9 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 			continue
 		}
 		t := s.Traces[device]
+		if im.scan != nil && len(items) > 0 {
+			return ErrNotScanned
+		}
 		last := int64(0)
 		for _, item := range items {
 			n, bad := integer(im.doc, field, item)
@@ -94,9 +97,9 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// deviceEvents reads the events and compile contexts of one device into t, with provisional numbers. It returns their
-// unknown parts.
-func (im *importer) deviceEvents(place string, entries pickle.Value, t *trace.Trace) (TraceExtra, error) {
+// deviceEvents reads the events and compile contexts of one device into t, with provisional numbers. It returns the
+// number of events, and unknown parts of entries.
+func (im *importer) deviceEvents(place string, entries pickle.Value, t *trace.Trace) (int, TraceExtra, error) {
 	d := deviceReading{im: im}
 	im.doc.Runs(entries, func(v pickle.Value, first uint32, n int) bool {
 		switch {
@@ -110,11 +113,23 @@ func (im *importer) deviceEvents(place string, entries pickle.Value, t *trace.Tr
 		}
 		return d.err == nil
 	})
-	t.Columns, t.CompileContexts = d.columns(), d.contexts
-	if im.watcher != nil && d.copy == nil && d.from == 0 && d.to == im.columns.Len() {
+	t.CompileContexts = d.contexts
+	whole := d.copy == nil && d.from == 0 && d.to == im.events.Len()
+	if im.scan != nil {
+		switch {
+		case d.events == 0:
+		case whole:
+			im.scan.device, im.scan.events = t.Device, d.events
+		case d.err == nil:
+			d.err = ErrNotScanned
+		}
+		return d.events, d.extra, d.err
+	}
+	t.Columns = d.columns()
+	if im.watcher != nil && whole {
 		im.watched = t
 	}
-	return d.extra, d.err
+	return d.events, d.extra, d.err
 }
 
 // A deviceReading is a partly read trace of one device.
@@ -149,6 +164,10 @@ func (d *deviceReading) folded(first, n int) {
 
 // copyFrom copies events of im.columns.
 func (d *deviceReading) copyFrom(from, to int) {
+	if d.im.scan != nil {
+		d.err = ErrNotScanned
+		return
+	}
 	if d.copy == nil {
 		d.copy = &trace.ColumnsWriter{}
 		d.copyFrom(d.from, d.to)
@@ -193,9 +212,10 @@ func (d *deviceReading) unfolded(where string, v pickle.Value) {
 		im.entryKeys.has(e.keys)
 		d.say(d.events, e.context)
 		d.have(d.events, e.keys)
-		d.copyFrom(0, 0)
-		d.copy.Add(&e.event)
-		d.events++
+		if d.copyFrom(0, 0); d.err == nil {
+			d.copy.Add(&e.event)
+			d.events++
+		}
 	}
 }
 
@@ -226,9 +246,13 @@ func (d *deviceReading) have(at int, keys uint32) {
 
 // resolve builds the tables of a trace and replaces the provisional numbers of its events.
 func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
-	n := trace.Numbers{Streams: im.streamTable(t), Pools: im.poolTable(s, t)}
+	var used numbered = t.Columns
+	if im.scan != nil {
+		used = im.scan
+	}
+	n := trace.Numbers{Streams: im.streamTable(t, used), Pools: im.poolTable(s, t, used)}
 	t.Metadata = []string{""}
-	t.Columns.EachNumber(trace.FieldMetadata, func(_ int, text uint32) {
+	used.EachNumber(trace.FieldMetadata, func(_ int, text uint32) {
 		if int(text) >= len(im.texts.seen) {
 			im.texts.grow(int(text) + 1)
 		}
@@ -239,12 +263,16 @@ func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
 	})
 	n.Metadata = im.texts.table
 	var err error
-	t.Columns.EachNumber(trace.FieldStack, func(i int, stack uint32) {
+	used.EachNumber(trace.FieldStack, func(i int, stack uint32) {
 		if _, bad := im.stackOf(trace.StackID(stack)); bad != nil && err == nil {
 			err = within(fmt.Sprintf("device %d, trace event %d", t.Device, i), bad)
 		}
 	})
 	n.Stacks = im.stacks.ids
+	if im.scan != nil {
+		im.scan.numbers = n
+		return err
+	}
 	t.Columns = im.renumbered(t.Columns, n)
 	return err
 }
@@ -286,10 +314,10 @@ type renumbering struct {
 }
 
 // of returns the importer's numbers that a trace uses. All are less than n.
-func (r *renumbering) of(t *trace.Trace, n int, field trace.Field) []uint32 {
+func (r *renumbering) of(t *trace.Trace, from numbered, n int, field trace.Field) []uint32 {
 	r.grow(n)
 	r.used = r.used[:0]
-	t.Columns.EachNumber(field, func(_ int, k uint32) {
+	from.EachNumber(field, func(_ int, k uint32) {
 		if r.seen[k] != t.Device+1 {
 			r.seen[k] = t.Device + 1
 			r.used = append(r.used, k)
@@ -306,8 +334,8 @@ func (r *renumbering) grow(n int) {
 }
 
 // streamTable fills t.Streams and returns its indices by the importer's numbers.
-func (im *importer) streamTable(t *trace.Trace) []uint32 {
-	used := im.streamNumbers.of(t, len(im.streams.Values), trace.FieldStream)
+func (im *importer) streamTable(t *trace.Trace, from numbered) []uint32 {
+	used := im.streamNumbers.of(t, from, len(im.streams.Values), trace.FieldStream)
 	for _, n := range used {
 		t.Streams = append(t.Streams, im.streams.Values[n])
 	}
@@ -321,8 +349,8 @@ func (im *importer) streamTable(t *trace.Trace) []uint32 {
 
 // poolTable fills t.Pools with the default pool, those of the device's segments and those of its events, in ascending
 // order, and returns its indices by the importer's numbers. If an event has no pool, that of all is the default one.
-func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint32 {
-	used := im.poolNumbers.of(t, len(im.pools.list)+1, trace.FieldPool)
+func (im *importer) poolTable(s *Snapshot, t *trace.Trace, from numbered) []uint32 {
+	used := im.poolNumbers.of(t, from, len(im.pools.list)+1, trace.FieldPool)
 	t.PoolsKnown = !slices.Contains(used, 0)
 	all := map[mem.PoolID]bool{{}: true}
 	for _, n := range used {

@@ -82,6 +82,9 @@ func (im *importer) unfold(handle uint32) (any, error) {
 	if handle&frameHandle != 0 {
 		return im.plainFrame(handle &^ frameHandle)
 	}
+	if im.scan != nil {
+		return nil, ErrNotScanned
+	}
 	if err := im.charge(costPlainEntry); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (s *Snapshot) write(w sink) {
 		if t == nil {
 			t = &trace.Trace{}
 		}
-		e := s.entries(w, device, t)
+		e := s.entries(w, device, t, t.Len())
 		w.list(e.len(), func(int) { e.write() })
 	})
 	w.key("segments")
@@ -176,7 +176,8 @@ func (a *Annotation) write(w sink) {
 type entryWriter struct {
 	w        sink
 	t        *trace.Trace
-	events   *trace.Reader
+	events   interface{ At(i int) *trace.Event }
+	total    int                    // events
 	stacks   bool                   // entries have frames
 	next     int                    // event
 	contexts []trace.CompileContext // that begin later
@@ -186,20 +187,20 @@ type entryWriter struct {
 	device   bool // entries have their device
 }
 
-// entries returns the writer of the entries of a device.
-func (s *Snapshot) entries(w sink, device int, t *trace.Trace) *entryWriter {
+// entries returns the writer of the entries of a device, which has a number of events.
+func (s *Snapshot) entries(w sink, device int, t *trace.Trace, events int) *entryWriter {
 	return &entryWriter{
-		w: w, t: t, events: t.Reader(), stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts,
+		w: w, t: t, events: t.Reader(), total: events, stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts,
 		extra: s.traceExtra(device),
 	}
 }
 
 // len returns the number of entries.
-func (x *entryWriter) len() int { return x.t.Len() + len(x.extra.Unknown) }
+func (x *entryWriter) len() int { return x.total + len(x.extra.Unknown) }
 
 // write writes the next entry.
 func (x *entryWriter) write() {
-	if u := x.extra.Unknown; len(u) > 0 && (u[0].Before <= x.next || x.next == x.t.Len()) {
+	if u := x.extra.Unknown; len(u) > 0 && (u[0].Before <= x.next || x.next == x.total) {
 		x.extra.Unknown = u[1:]
 		x.begin()
 		x.w.extra(u[0].Entry)

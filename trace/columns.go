@@ -27,6 +27,20 @@ type Numbers struct {
 	Pools    []uint32
 }
 
+// Have reports whether the tables have all numbers of an event.
+func (n *Numbers) Have(e *Event) bool {
+	return (n.Stacks == nil || int(e.Stack) < len(n.Stacks)) && (n.Streams == nil || int(e.Stream) < len(n.Streams)) &&
+		(n.Metadata == nil || int(e.Metadata) < len(n.Metadata)) && (n.Pools == nil || int(e.Pool) < len(n.Pools))
+}
+
+// Replace replaces the numbers of an event.
+func (n *Numbers) Replace(e *Event) {
+	e.Stack = number(n.Stacks, uint64(e.Stack))
+	e.Stream = number(n.Streams, uint64(e.Stream))
+	e.Metadata = number(n.Metadata, uint64(e.Metadata))
+	e.Pool = uint16(number(n.Pools, uint64(e.Pool)))
+}
+
 // chunkEvents is the number of events of a chunk. Values of one column lie together, in as many bits as their range in
 // the chunk needs.
 const chunkEvents = 4096

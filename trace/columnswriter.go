@@ -9,6 +9,9 @@ type ColumnsWriter struct {
 	// during the call only. All calls have returned when Columns returns.
 	Watch func(events []Event)
 
+	// Discard says that the events are watched and not kept: Columns returns none.
+	Discard bool
+
 	events  []Event // of the last chunk, not packed yet
 	columns Columns
 	free    chan *packingBuffer
@@ -69,14 +72,20 @@ func (w *ColumnsWriter) next() *packingBuffer {
 
 // pack packs the events of the last chunk.
 func (w *ColumnsWriter) pack() {
-	events, buffer, k := w.events, w.buffer, &chunk{}
-	w.columns.chunks = append(w.columns.chunks, k)
+	events, buffer := w.events, w.buffer
+	var k *chunk
+	if !w.Discard {
+		k = &chunk{}
+		w.columns.chunks = append(w.columns.chunks, k)
+	}
 	before, watched := w.watched, make(chan struct{})
 	w.watched = watched
 	w.packing.Go(func() {
-		if buffer != nil {
+		switch {
+		case k == nil:
+		case buffer != nil:
 			k.pack(events, &buffer.scratch)
-		} else {
+		default:
 			k.pack(events, &packing{})
 		}
 		if before != nil {
@@ -99,5 +108,8 @@ func (w *ColumnsWriter) Columns() *Columns {
 		w.pack()
 	}
 	w.packing.Wait()
+	if w.Discard {
+		return &Columns{}
+	}
 	return &w.columns
 }

@@ -167,6 +167,7 @@ type converter struct {
 	origin  int
 	missed  int        // the entry before the last gap, or -1
 	lives   *Lifetimes // gets the ops in place of p, if it is not nil
+	each    func(Op)   // gets the ops of entries in place of p, if it is not nil
 
 	// State between two requests: completions that may belong before or after the next request, and freed segments
 	// whose cause is not known yet.
@@ -362,6 +363,10 @@ func (c *converter) end(entry int, op Op, size int64) {
 func (c *converter) emit(entry int, op Op) {
 	if c.lives != nil {
 		c.lives.request(int32(entry), op)
+		return
+	}
+	if c.each != nil {
+		c.each(op)
 		return
 	}
 	c.p.Ops = append(c.p.Ops, op)

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -75,6 +76,9 @@ func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
 		if l.Start(i) != int(b.Start) || l.End(i) != int(b.End) || l.Size(i) != b.Size || l.Ptr(i) != b.Ptr || l.Start(i) < last {
 			t.Fatalf("block %d: %+v", i, b)
 		}
+		if b.Freed < b.Start || b.Freed > b.End {
+			t.Fatalf("block %d was freed at event %d, before it began or after it ended: %+v", i, b.Freed, b)
+		}
 		if read := reader.At(i); read != b || sizes.At(i).Size != b.Size {
 			t.Fatalf("block %d: a reader has %+v, want %+v", i, read, b)
 		}
@@ -147,6 +151,67 @@ func TestLifetimesOfColumns(t *testing.T) {
 		}
 	}
 	if watched < 80 {
+		t.Errorf("%d histories could be watched, want most of those without gaps", watched)
+	}
+}
+
+// A program that is derived while the events are read has the ops of one that is derived from the events, with other
+// numbers in the events.
+func TestProgramsAreWatched(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 1))
+	watched := 0
+	for i := range 200 {
+		without := []mem.Action{mem.ActionFreeRequested, mem.ActionFreeCompleted, mem.NumActions, mem.NumActions}[i%4]
+		tr, live := randomHistory(random, 1+random.IntN(2*chunkEvents), without)
+		if i%5 == 0 {
+			tr.Gaps = []int{1 + random.IntN(len(tr.Events))}
+		}
+		want, err := ToProgram(tr, ProgramOptions{Live: live, Attempts: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ops []Op
+		watch := ProgramWatcher{
+			Options: ProgramOptions{Attempts: true},
+			Op:      func(op Op) { ops = append(ops, op) },
+		}
+		numbers := Numbers{Streams: make([]uint32, len(tr.Streams)), Pools: make([]uint32, len(tr.Pools))}
+		for k := range numbers.Streams {
+			numbers.Streams[k] = uint32(len(tr.Streams) - 1 - k)
+		}
+		for k := range numbers.Pools {
+			numbers.Pools[k] = uint32(len(tr.Pools) - 1 - k)
+		}
+		w := ColumnsWriter{Watch: watch.Watch, Discard: true}
+		for _, e := range tr.Events {
+			numbers.Replace(&e) // which is its own inverse
+			w.Add(&e)
+		}
+		if n := w.Columns().Len(); n != 0 || w.Len() != len(tr.Events) {
+			t.Fatalf("%d events are kept of %d", n, w.Len())
+		}
+		empty := *tr
+		empty.Events = nil
+		got, err := watch.Program(&empty, numbers, ProgramOptions{Live: live, Attempts: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == nil {
+			continue
+		}
+		watched++
+		for k := range ops {
+			watch.Replace(&ops[k], numbers)
+		}
+		if !slices.Equal(append(got.Ops, ops...), want.Ops) {
+			t.Fatalf("history %d: the ops that were watched differ", i)
+		}
+		got.Ops, want.Ops, got.Entries, want.Entries = nil, nil, nil, nil
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("history %d: %+v, want %+v", i, got, want)
+		}
+	}
+	if watched < 50 {
 		t.Errorf("%d histories could be watched, want most of those without gaps", watched)
 	}
 }

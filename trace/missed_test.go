@@ -18,3 +18,14 @@ func TestGapsAreBounded(t *testing.T) {
 		t.Errorf("%d gaps, room for %d", len(r.gaps), cap(r.gaps))
 	}
 }
+
+// All contradictions are counted, and the first 8 are described.
+func TestFirstAnomaliesAreDescribed(t *testing.T) {
+	var a Anomalies
+	for i := range 10 {
+		a.add(i, "contradiction %d", i)
+	}
+	if a.Count != 10 || len(a.First) != 8 || a.First[7].String() != "entry 7: contradiction 7" {
+		t.Errorf("%d anomalies, described are %v", a.Count, a.First)
+	}
+}

@@ -210,7 +210,9 @@ func FuzzParseScript(f *testing.F) {
 	f.Add("allocator caching a:b\nfree a used=s1,s2\nwait s1 s2\nwork s0\nsync s0\nlimit 1GiB\nstats x\n\nsnapshot\nsegments\n")
 	f.Add("alloc a 1 pool=0,1\nfree a pending\ncomplete a\nempty_cache\ntry 1.5MiB on=s3\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := trace.ParseScript(text)
+		var s *trace.Script
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 1000, 1<<20, func() { s, err = trace.ParseScript(text) })
 		if err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 func (p *Program) Script() (*Script, error) {
 	s := &Script{Commands: make([]Command, len(p.Ops))}
 	for i := range p.Ops {
-		if err := p.command(i, &s.Commands[i]); err != nil {
+		if err := p.command(i, &p.Ops[i], &s.Commands[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -24,29 +24,67 @@ func (p *Program) Script() (*Script, error) {
 // WriteScript writes the text of Script, without holding it. Progress, if not nil, is called with the number of ops
 // that are written, from time to time. The error is that of Script or of w.
 func (p *Program) WriteScript(w io.Writer, progress func(ops int)) error {
-	const size = 64 << 10
-	b := make([]byte, 0, size+1<<10)
+	s := p.ScriptWriter(w)
+	s.progress = progress
 	for i := range p.Ops {
-		var c Command
-		if err := p.command(i, &c); err != nil {
-			return err
-		}
-		if b = append(c.appendTo(b), '\n'); len(b) < size && i < len(p.Ops)-1 {
-			continue
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-		if b = b[:0]; progress != nil {
-			progress(i + 1)
-		}
+		s.Add(&p.Ops[i])
 	}
-	return nil
+	return s.Close()
 }
 
-// command sets c to the command of an op.
-func (p *Program) command(i int, c *Command) error {
-	op := &p.Ops[i]
+// A ScriptWriter writes a script op by op. After an error it writes nothing. Not safe for concurrent use.
+type ScriptWriter struct {
+	p        *Program
+	w        io.Writer
+	b        []byte
+	ops      int
+	progress func(ops int)
+	err      error
+}
+
+// scriptText is the number of bytes that a ScriptWriter writes at a time.
+const scriptText = 64 << 10
+
+// ScriptWriter returns a writer of the script of a program with the pools and streams of p. P's own ops are not
+// written.
+func (p *Program) ScriptWriter(w io.Writer) *ScriptWriter {
+	return &ScriptWriter{p: p, w: w, b: make([]byte, 0, scriptText+1<<10)}
+}
+
+// Add writes the next op. It returns false if there was an error.
+func (s *ScriptWriter) Add(op *Op) bool {
+	if s.err != nil {
+		return false
+	}
+	var c Command
+	if s.err = s.p.command(s.ops, op, &c); s.err != nil {
+		return false
+	}
+	s.ops++
+	if s.b = append(c.appendTo(s.b), '\n'); len(s.b) >= scriptText {
+		s.flush()
+	}
+	return s.err == nil
+}
+
+func (s *ScriptWriter) flush() {
+	if _, s.err = s.w.Write(s.b); s.err == nil && s.progress != nil {
+		s.progress(s.ops)
+	}
+	s.b = s.b[:0]
+}
+
+// Close writes the rest. It does not close the writer. The error is the first one: a *ProgramError, or that of the
+// writer.
+func (s *ScriptWriter) Close() error {
+	if s.err == nil && len(s.b) > 0 {
+		s.flush()
+	}
+	return s.err
+}
+
+// command sets c to the command of an op with a number.
+func (p *Program) command(i int, op *Op, c *Command) error {
 	*c = Command{}
 	switch op.Kind {
 	case OpAlloc, OpTry:

@@ -1,5 +1,7 @@
 package trace
 
+import "encoding/binary"
+
 // A StackSet collects stacks in a table, each stack and each frame once. The zero value is empty. Not safe for
 // concurrent use.
 type StackSet struct {
@@ -45,7 +47,7 @@ func (x *StackSet) Add(frames []Frame) StackID {
 			x.frames[f] = n
 		}
 		refs[i] = n
-		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+		key = binary.LittleEndian.AppendUint32(key, n)
 	}
 	id, ok := x.known[string(key)]
 	if !ok {

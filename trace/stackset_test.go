@@ -1,6 +1,9 @@
 package trace
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // Equal stacks have one number, each frame is in the table once, and adding to a table keeps its content.
 func TestStackSet(t *testing.T) {
@@ -21,5 +24,18 @@ func TestStackSet(t *testing.T) {
 	c := y.Add([]Frame{f("c"), f("b")})
 	if y.Table() != table || len(table.Frames) != 3 || c == ab || c == b {
 		t.Errorf("stack %d, frames %v", c, table.Frames)
+	}
+}
+
+// However many frames the table has, other stacks have other numbers.
+func TestStacksOfManyFrames(t *testing.T) {
+	var x StackSet
+	seen := map[StackID]int{}
+	for i := range 70_000 { // more than two bytes count
+		id := x.Add([]Frame{{Name: fmt.Sprint(i)}})
+		if j, ok := seen[id]; ok {
+			t.Fatalf("the stacks of frames %d and %d are both number %d", j, i, id)
+		}
+		seen[id] = i
 	}
 }

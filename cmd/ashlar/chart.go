@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 const (
@@ -24,44 +22,39 @@ type chart struct {
 	entries             int
 }
 
-// newChart returns the chart of t, and sets the peaks of d. It calls each for each entry that counts.
-func newChart(t *trace.Trace, d *summary, each func(e *trace.Event)) chart {
-	c := chart{entries: t.Len(), span: timeSpan(d.StartUS, d.EndUS)}
-	sums := trace.Totals{
-		Requested: mem.Stat{Current: d.Late, Peak: d.Late},
-		Reserved:  mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
+// newChart returns the chart of the entries that d sums up.
+func newChart(d *summary, m *memoryOverTime) chart {
+	c := chart{
+		entries: d.Entries, span: timeSpan(d.StartUS, d.EndUS), top: max(d.Peaks.Reserved, d.Peaks.Requested),
 	}
-	column, last := 0, chartColumns-1
-	c.requested[0], c.reserved[0] = sums.Requested.Current, sums.Reserved.Current
-	r := t.Reader(trace.FieldTime, trace.FieldSize, trace.FieldStack, trace.FieldAction)
-	for i := range t.Len() {
-		e := r.At(i)
-		at := i * chartColumns / t.Len()
+	before := sums{d.Late, d.LateReserved}
+	column, last, current := 0, chartColumns-1, before
+	c.add(0, current)
+	for _, k := range m.moments {
+		at := 0
 		if c.span > 0 {
-			at = int((float64(e.TimeUS) - float64(d.StartUS)) / (float64(d.EndUS) - float64(d.StartUS)) * chartColumns)
-		}
-		for at = min(at, last); column < at; { // time does not run back
-			column++
-			c.requested[column], c.reserved[column] = sums.Requested.Current, sums.Reserved.Current
-		}
-		if d.implausible(e) {
-			if d.Oversized++; d.Oversized == 1 {
-				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
-			}
+			at = int((float64(k.at) - float64(d.StartUS)) / (float64(d.EndUS) - float64(d.StartUS)) * chartColumns)
 		} else {
-			sums.Add(e.Action, e.Size)
-			each(e)
+			at = int(k.at) * chartColumns / d.Entries
 		}
-		c.requested[column] = max(c.requested[column], sums.Requested.Current)
-		c.reserved[column] = max(c.reserved[column], sums.Reserved.Current)
+		for at = min(at, last); column < at; {
+			column++
+			c.add(column, current)
+		}
+		c.add(column, before.plus(k.most))
+		current = before.plus(k.after)
 	}
-	d.Peaks.Requested, d.Peaks.Reserved = sums.Requested.Peak, sums.Reserved.Peak
 	for column < last {
 		column++
-		c.requested[column], c.reserved[column] = sums.Requested.Current, sums.Reserved.Current
+		c.add(column, current)
 	}
-	c.top = max(d.Peaks.Reserved, d.Peaks.Requested)
 	return c
+}
+
+// add makes a column at least as high as s.
+func (c *chart) add(column int, s sums) {
+	c.requested[column] = max(c.requested[column], s.requested)
+	c.reserved[column] = max(c.reserved[column], s.reserved)
 }
 
 // narrow reduces values to a number of columns, each with the maximum of its values.

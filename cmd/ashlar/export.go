@@ -142,7 +142,7 @@ func (c *exportCmd) program(s *snapshot.Snapshot) (*trace.Program, error) {
 	case !slices.Contains(devices, device):
 		return nil, usageError{fmt.Errorf("--ordinal %d: the trace has no such device: want one of %v", device, devices)}
 	}
-	return s.Program(device, trace.ProgramOptions{Attempts: true})
+	return s.Program(device, programOptions)
 }
 
 // Run implements the command.
@@ -156,7 +156,7 @@ func (c *exportCmd) Run(s *streams) error {
 		return err
 	}
 	traces := traceArgs{Traces: []string{c.Snapshot}}
-	return traces.eachRead(s, readCompact, func(in *input, p *progress) error {
+	return traces.eachRead(s, c.readStreamed, func(in *input, p *progress) error {
 		if in.script != nil {
 			return errors.New("a script has no addresses to export; use replay")
 		}
@@ -171,6 +171,9 @@ func (c *exportCmd) Run(s *streams) error {
 		}
 		if len(lost) > 0 {
 			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
+		}
+		if x := in.streamed; x != nil {
+			return out.write(func(w io.Writer) error { return x.write(w, p) })
 		}
 		write, err := c.writer(in.snapshot, p)
 		if err != nil {

@@ -42,6 +42,8 @@ type input struct {
 	bytes    int64  // of the file
 	snapshot *snapshot.Snapshot
 	script   *trace.Script
+	surveys  map[int]*survey // by device, in place of events; nil if snapshot has them
+	streamed *streamed       // in place of events; nil if snapshot has them
 }
 
 // name is a short name for tables: the file's, without directories and the usual endings.

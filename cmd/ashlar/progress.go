@@ -115,8 +115,9 @@ func (p *progress) update(done float64) {
 	p.done = done
 }
 
-// reader returns a reader of a file that updates the completed part.
+// reader returns a reader of a file that updates the completed part. The time of earlier work does not count.
 func (p *progress) reader(f *os.File) io.Reader {
+	p.at(p.what)
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 || !info.Mode().IsRegular() {
 		return f

@@ -53,3 +53,19 @@ func TestReadingShowsProgress(t *testing.T) {
 		t.Errorf("%d bytes, %v, %v", len(rest), err, told)
 	}
 }
+
+// The time left of a file that is read again does not count the time of the first reading.
+func TestReadingAgainStartsAnew(t *testing.T) {
+	path := file(t, "x", "content")
+	p := newProgress(io.Discard, "reading x")
+	var begun time.Time
+	p.since, p.done = begun, 1
+	_, closeFile, err := openInput(path, nil, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeFile()
+	if p.what != "reading x" || p.since == begun || p.done != 0 {
+		t.Errorf("%q since %v, %v done", p.what, p.since, p.done)
+	}
+}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/ashlar-go/ashlar/holders"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -51,7 +49,6 @@ type summary struct {
 	Failures      []replay.Failure `json:"-"`
 	contradiction string           // the first
 	oversized     string           // the first
-	most          int64            // bytes that were reserved at a time; 0 if nothing was
 	stacks        bool             // there are some
 	chart         chart
 }
@@ -79,23 +76,11 @@ const maxBiggest = 8
 const maxFailures = 3
 
 // summaries sums up each device that has a history or segments.
-func summaries(s *snapshot.Snapshot) []summary {
-	works := map[int]*replay.Work{}
-	var found sync.WaitGroup
-	found.Go(func() {
-		if all, err := replay.Histories(s); err == nil { // what cannot be replayed is summed up all the same
-			for _, w := range all {
-				works[w.Device] = w
-			}
-		}
-	})
-	surveys := make([]*survey, len(s.Traces))
-	for device, t := range s.Traces {
-		if t != nil && t.Len() > 0 {
-			surveys[device] = surveyOf(t)
-		}
+func summaries(in *input) []summary {
+	s, surveys := in.snapshot, in.surveys
+	if surveys == nil {
+		surveys = surveysOf(s)
 	}
-	found.Wait()
 	skipped := []skip{}
 	for _, k := range s.Skipped {
 		skipped = append(skipped, skip{k.What, k.Count})
@@ -111,8 +96,8 @@ func summaries(s *snapshot.Snapshot) []summary {
 			d.Limit = &s.Limits[device]
 		}
 		d.final(s)
-		if device < len(surveys) && surveys[device] != nil {
-			d.history(s.Traces[device], surveys[device], works[device])
+		if n := surveys[device]; n != nil {
+			d.history(s.Traces[device], n)
 		}
 		if o := s.OutOfMemory; o != nil &&
 			(o.Facts == nil && device == 0 || o.Facts != nil && o.Facts.Device == device) {
@@ -184,42 +169,9 @@ func settingsText(s *snapshot.Settings) string {
 	return strings.Join(parts, ",")
 }
 
-// implausible reports whether an entry is for a block larger than the reserved peak.
-func (d *summary) implausible(e *trace.Event) bool {
-	return d.most > 0 && e.Size > d.most && (e.Action == mem.ActionAlloc || e.Action == mem.ActionFreeCompleted)
-}
-
-// A survey has the facts of entries that the work of a history does not change.
-type survey struct {
-	counts     [mem.NumActions]int
-	start, end int64
-	sizes      map[int64]bool // that were requested
-	sums       trace.Totals
-}
-
-// surveyOf surveys a history.
-func surveyOf(t *trace.Trace) *survey {
-	n := &survey{start: t.TimeUS(0), end: t.TimeUS(0), sizes: map[int64]bool{}}
-	r := t.Reader(trace.FieldTime, trace.FieldSize, trace.FieldAction)
-	last := int64(-1)
-	for i := range t.Len() {
-		e := r.At(i)
-		if e.Action < mem.NumActions {
-			n.counts[e.Action]++
-		}
-		n.start, n.end = min(n.start, e.TimeUS), max(n.end, e.TimeUS)
-		n.sums.Add(e.Action, e.Size)
-		if e.Action == mem.ActionAlloc && e.Size != last {
-			last = e.Size
-			n.sizes[last] = true
-		}
-	}
-	return n
-}
-
-// history sums up the entries. W is the work of the history, or nil if it cannot be replayed.
-func (d *summary) history(t *trace.Trace, n *survey, w *replay.Work) {
-	d.Entries, d.StartUS, d.EndUS = t.Len(), n.start, n.end
+// history sums up the entries.
+func (d *summary) history(t *trace.Trace, n *survey) {
+	d.Entries, d.StartUS, d.EndUS = n.entries, n.start, n.end
 	for a, count := range n.counts {
 		if count > 0 {
 			d.Counts[mem.Action(a).String()] = count
@@ -231,8 +183,9 @@ func (d *summary) history(t *trace.Trace, n *survey, w *replay.Work) {
 	if t.PoolsKnown && len(t.Pools) > len(d.Pools) {
 		d.Pools = t.Pools
 	}
+	w := n.work
 	if w != nil {
-		d.most, d.NumFailures = w.RecordedReserved, w.NumFailures
+		d.NumFailures = w.NumFailures
 		d.Failures = w.Failures[:min(len(w.Failures), maxFailures)]
 		if a := &w.Program.Anomalies; a.Count > 0 {
 			d.Contradictions, d.contradiction = a.Count, a.First[0].String()
@@ -240,7 +193,7 @@ func (d *summary) history(t *trace.Trace, n *survey, w *replay.Work) {
 	}
 	d.stacks = t.Stacks.Len() > 0
 	// Blocks and segments of the final state that no entry allocated were there before the first entry.
-	d.Late, d.LateReserved = max(d.Live.Requested-n.sums.Requested.Current, 0),
+	d.Late, d.LateReserved = max(d.Live.Requested-n.sums.Requested.Current-n.leftOut, 0),
 		max(d.Live.Reserved-n.sums.Reserved.Current, 0)
 	if w != nil {
 		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
@@ -248,61 +201,8 @@ func (d *summary) history(t *trace.Trace, n *survey, w *replay.Work) {
 	if d.Late == 0 {
 		d.LateReserved = 0
 	}
-	big := newBiggest(d, n)
-	d.chart = newChart(t, d, big.add)
-	d.Biggest = big.list(t)
-}
-
-// A biggest counts the largest requested sizes, by size and stack.
-type biggest struct {
-	least  int64
-	counts map[allocation]int
-}
-
-type allocation struct {
-	size  int64
-	stack trace.StackID
-}
-
-// newBiggest returns one for the sizes that can be among the largest.
-func newBiggest(d *summary, n *survey) *biggest {
-	var sizes []int64
-	for size := range n.sizes {
-		if !d.implausible(&trace.Event{Action: mem.ActionAlloc, Size: size}) {
-			sizes = append(sizes, size)
-		}
-	}
-	slices.Sort(sizes)
-	b := &biggest{counts: map[allocation]int{}}
-	if len(sizes) > maxBiggest {
-		b.least = sizes[len(sizes)-maxBiggest]
-	}
-	return b
-}
-
-// add counts an entry.
-func (b *biggest) add(e *trace.Event) {
-	if e.Action == mem.ActionAlloc && e.Size >= b.least {
-		b.counts[allocation{e.Size, e.Stack}]++
-	}
-}
-
-// list returns the largest sizes, by size and source position.
-func (b *biggest) list(t *trace.Trace) (list []bigAllocation) {
-	frames, lines := holders.NewFrames(t.Stacks), map[trace.StackID]string{}
-	merged := map[bigAllocation]int{}
-	for k, n := range b.counts {
-		if _, known := lines[k.stack]; !known {
-			lines[k.stack] = frames.Line(k.stack)
-		}
-		merged[bigAllocation{Size: k.size, Where: lines[k.stack]}] += n
-	}
-	for b, n := range merged {
-		b.Count = n
-		list = append(list, b)
-	}
-	slices.SortFunc(list, func(a, b bigAllocation) int {
-		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(b.Count, a.Count), strings.Compare(a.Where, b.Where))
-	})
-	return list[:min(len(list), maxBiggest)]
+	d.Oversized, d.oversized = n.oversized, n.firstOversized
+	d.Peaks.Requested, d.Peaks.Reserved = d.Late+n.sums.Requested.Peak, d.LateReserved+n.sums.Reserved.Peak
+	d.chart = newChart(d, &n.memory)
+	d.Biggest = n.biggest.list(t, n.numbers)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/fit/pack"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func instance(t testing.TB, name string) []pack.Buffer {
@@ -109,7 +110,10 @@ func FuzzReadCSV(f *testing.F) {
 	f.Add([]byte("size,offset,upper,note,id,lower\n4,8,2,\"a\nb\",\"x,y\",-1\n"))
 	f.Add([]byte("id,lower,upper,size,offset\n\"\",0,1,1,-5\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		buffers, offsets, err := pack.ReadCSV(bytes.NewReader(text))
+		var buffers []pack.Buffer
+		var offsets []int64
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 100, 1<<20, func() { buffers, offsets, err = pack.ReadCSV(bytes.NewReader(text)) })
 		if err != nil {
 			return
 		}
