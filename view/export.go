@@ -74,8 +74,9 @@ func (s *Server) Export(w io.Writer, o ExportOptions) error {
 	return writePage(w, "<script>"+data+"</script>", "'"+hashOf(data)+"'")
 }
 
-// ExportFolder is Export for a folder with the files index.html and data.js. It may be larger than one file.
-func (s *Server) ExportFolder(create func(name string) (io.WriteCloser, error), o ExportOptions) error {
+// ExportFolder is Export for a folder with the files data.js and index.html. It may be larger than one file. It calls
+// write for each of them, with the name and a function that writes the contents.
+func (s *Server) ExportFolder(write func(name string, fill func(io.Writer) error) error, o ExportOptions) error {
 	x, err := s.exporter(o, maxFolder)
 	if err != nil {
 		return err
@@ -84,24 +85,16 @@ func (s *Server) ExportFolder(create func(name string) (io.WriteCloser, error), 
 	if err != nil {
 		return err
 	}
-	err = writeFile(create, "data.js", func(w io.Writer) error {
+	err = write("data.js", func(w io.Writer) error {
 		_, err := io.WriteString(w, data)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return writeFile(create, "index.html", func(w io.Writer) error {
+	return write("index.html", func(w io.Writer) error {
 		return writePage(w, `<script src="data.js"></script>`, "'self' file:")
 	})
-}
-
-func writeFile(create func(name string) (io.WriteCloser, error), name string, fill func(io.Writer) error) error {
-	f, err := create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fill(f), f.Close())
 }
 
 // exporter collects the answers for a page, with as many levels of zoom as there is room for.

@@ -29,7 +29,7 @@ func writers(t *testing.T) map[string]written {
 	script := file(t, "x.script", "alloc a 5MiB\nfree a\n")
 	return map[string]written{
 		"export":          {run, []string{"export", "--to", "json", run}},
-		"pack":            {table, []string{"pack", table}},
+		"pack":            {table, []string{"pack", "--time=0s", table}},
 		"plot":            {run, []string{"plot", "--format", "svg", run}},
 		"plan":            {script, []string{"plan", script}},
 		"plan for a file": {costs, []string{"plan", "--device", "sim:cost=" + costs, script}},

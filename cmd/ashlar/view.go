@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/atomicfile"
 	"github.com/ashlar-go/ashlar/view"
 )
 
@@ -139,8 +140,11 @@ func (c *viewCmd) exportFolder(s *streams) error {
 	if err := os.MkdirAll(c.Export, 0o777); err != nil {
 		return outputError{c.Export, err}
 	}
-	create := func(name string) (io.WriteCloser, error) { return os.Create(filepath.Join(c.Export, name)) }
-	if err := server.ExportFolder(create, view.ExportOptions{Specs: c.WhatIf}); err != nil {
+	o := atomicfile.Options{New: !c.Force, Created: removeOnSignals}
+	write := func(name string, fill func(io.Writer) error) error {
+		return atomicfile.Write(filepath.Join(c.Export, name), o, fill)
+	}
+	if err := server.ExportFolder(write, view.ExportOptions{Specs: c.WhatIf}); err != nil {
 		return outputError{c.Export, err}
 	}
 	return nil

@@ -86,3 +86,21 @@ func TestViewExports(t *testing.T) {
 		}
 	}
 }
+
+// A file of an exported folder is replaced as a whole: an open or linked copy of the earlier one keeps its contents.
+func TestViewReplacesFilesOfAFolder(t *testing.T) {
+	folder, kept := filepath.Join(t.TempDir(), "page"), file(t, "kept", "earlier")
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(kept, filepath.Join(folder, "data.js")); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "view", "--force", "--export", folder, sample("streams"))
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "earlier" {
+		t.Errorf("the earlier file has %d bytes, %v", len(text), err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 2 {
+		t.Errorf("the folder has %v, %v", files, err)
+	}
+}
