@@ -20,7 +20,13 @@ const planSteps = 20
 // parsePlanned reads a plan from a file or makes one of the work. Paged memory serves the requests outside the plan,
 // and all requests if the limit or the device is smaller than the plan's region. A plan that is made of the work has
 // room for requests that failed when they were recorded, unless the device is too small for them.
+//
+// The path learn stands for no file: the work is planned while it runs.
 func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
+	if path == learn {
+		s.open = openLearner
+		return nil
+	}
 	var fromFile *planned.Plan
 	if given {
 		f, err := os.Open(path)
@@ -67,6 +73,21 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 		return AtOnce(a), nil
 	}
 	return nil
+}
+
+const learn = "learn"
+
+// openLearner returns an allocator that plans the work while it runs, over paged memory with small pages.
+func openLearner(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
+	below, err := paged.New(dev, paged.Config{Limit: limit, Page: dev.Info().Granularity})
+	if err != nil {
+		return nil, err
+	}
+	l, err := planned.NewLearner(dev, below, planned.LearnOptions{Effort: planSteps})
+	if err != nil {
+		return nil, errors.Join(err, below.Close())
+	}
+	return AtOnce(l), nil
 }
 
 // leftover is the fallback of a plan. It uses the memory that the limit leaves beside the region. Its errors describe

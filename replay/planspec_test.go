@@ -117,3 +117,15 @@ func TestPlanInAFile(t *testing.T) {
 		}
 	}
 }
+
+// Planning while the work runs needs no knowledge of it, and hardly more memory than paged memory alone if steps never
+// repeat, as in this recording.
+func TestWorkIsPlannedWhileItRuns(t *testing.T) {
+	w := works(t, "unet")[0]
+	c, err := replay.Compare(w, replay.CompareOptions{Specs: []string{"paged", "planned:learn"}, Smallest: true})
+	testkit.Must(t, err)
+	alone, learned := c.OverBound(&c.Rows[0]), c.OverBound(&c.Rows[1])
+	if !c.Rows[1].Completed() || learned < 1 || learned > alone+0.002 {
+		t.Errorf("the smallest limit is %.4f of the bound, and %.4f on paged memory alone", learned, alone)
+	}
+}

@@ -62,7 +62,8 @@ func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 // defaults, and "caching:SETTINGS" has the given ones in the syntax of PYTORCH_CUDA_ALLOC_CONF (see
 // caching.ParseConfig). The settings of the other allocators are in the syntax of their packages (arena.ParseConfig,
 // bfc.ParseConfig, direct.ParseConfig, paged.ParseConfig). "planned" alone makes a plan of the work itself;
-// "planned:FILE" reads one (planned.Read). The error is a *SpecError.
+// "planned:FILE" reads one (planned.Read), and "planned:learn" plans the work while it runs (planned.Learner). The
+// error is a *SpecError.
 //
 // An arena reserves its memory by pages of the device's granularity as it fills, unless the settings have a page or a
 // size. Its region is as large as the limit or, without a limit, as the device's free memory. It moves blocks when it

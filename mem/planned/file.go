@@ -16,16 +16,21 @@ import (
 
 // The format is text, one item on each line:
 //
-//	ashlar plan 1
+//	ashlar plan 2                             1 without lines "start"
 //	trace "gpt2"
 //	device "NVIDIA H200" 150109880320 512     name, bytes, alignment; "" and 0 do not matter
 //	room 0
+//	start 3145728 24 24 48                    size, and Start.Runs
 //	lane 0,2 loop - size 19210855936          its streams, and then its slots: size, offset or -, end or -, and, with
 //	                                          several streams, the index of the slot's
+//	step                                      before a slot with which a step begins
 //	154389504 0 - 0
 //	3145728 154389504 412 1
 //	sum 5f0c1f2ad37c6a10                      CRC-64 (ISO) of all before this line
-const header = "ashlar plan 1"
+const (
+	header      = "ashlar plan 1"
+	startHeader = "ashlar plan 2"
+)
 
 const maxLine = 4096 // bytes
 
@@ -50,16 +55,28 @@ func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	counted := &countio.Writer{W: w}
 	out := bufio.NewWriter(counted)
 	both := io.MultiWriter(out, sum)
-	fmt.Fprintf(both, "%s\ntrace %q\ndevice %q %d %d\nroom %d\n", header, p.Trace, p.Device.Name, p.Device.TotalMemory,
+	first := header
+	if len(p.Start) > 0 {
+		first = startHeader
+	}
+	fmt.Fprintf(both, "%s\ntrace %q\ndevice %q %d %d\nroom %d\n", first, p.Trace, p.Device.Name, p.Device.TotalMemory,
 		p.Device.Alignment, p.Room)
+	for _, s := range p.Start {
+		fmt.Fprintln(both, "start", s.Size, strings.Trim(fmt.Sprint(s.Runs), "[]"))
+	}
 	var line []byte
 	for i := range p.Streams {
 		l := &p.Streams[i]
 		fmt.Fprintf(both, "lane %s loop %s size %d\n", strings.Join(l.names(), ","),
-			orDash(int64(l.Loop), l.Loop >= 0), l.Size)
-		for _, s := range l.Slots {
+			orDash(int64(l.Loop), l.Loop != -1), l.Size)
+		steps := l.Steps
+		for k, s := range l.Slots {
+			if len(steps) > 0 && steps[0] == k {
+				steps = steps[1:]
+				io.WriteString(both, "step\n")
+			}
 			line = strconv.AppendInt(line[:0], s.Size, 10)
-			line = append(append(line, ' '), orDash(s.Offset, s.Offset >= 0)...)
+			line = append(append(line, ' '), orDash(s.Offset, s.Offset != -1)...)
 			line = append(append(line, ' '), orDash(int64(s.End), s.End != Forever)...)
 			if len(l.Shared) > 0 {
 				line = strconv.AppendInt(append(line, ' '), int64(s.Stream), 10)
@@ -136,8 +153,8 @@ func (f *reader) wrong(format string, args ...any) error {
 func (f *reader) plan() (*Plan, error) {
 	p := &Plan{}
 	line, err := f.next()
-	if err == nil && line != header {
-		err = f.wrong("%.60q, want %q: not a plan, or one of another version", line, header)
+	if err == nil && line != header && line != startHeader {
+		err = f.wrong("%.60q, want %q or %q: not a plan, or one of another version", line, header, startHeader)
 	}
 	if err == nil {
 		err = f.fields("trace %q", &p.Trace)
@@ -155,8 +172,17 @@ func (f *reader) plan() (*Plan, error) {
 		if text, ok := strings.CutPrefix(line, "sum "); ok {
 			return p, f.end(text)
 		}
+		if text, ok := strings.CutPrefix(line, "start "); ok && len(p.Streams) == 0 {
+			err = f.start(p, text)
+			continue
+		}
 		if strings.HasPrefix(line, "lane ") {
 			err = f.stream(p, line)
+			continue
+		}
+		if line == "step" && len(p.Streams) > 0 {
+			l := &p.Streams[len(p.Streams)-1]
+			l.Steps = append(l.Steps, len(l.Slots))
 			continue
 		}
 		err = f.slot(p, line)
@@ -196,6 +222,22 @@ func (f *reader) stream(p *Plan, line string) error {
 		return f.wrong("more than %d lanes: want no more", maxStreams)
 	}
 	p.Streams = append(p.Streams, l)
+	return nil
+}
+
+func (f *reader) start(p *Plan, text string) error {
+	numbers := make([]int, 0, 8)
+	for word := range strings.FieldsSeq(text) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return f.wrong("start %.60q, want start SIZE BLOCKS...", text)
+		}
+		numbers = append(numbers, n)
+	}
+	if len(numbers) == 0 {
+		return f.wrong("an empty start, want start SIZE BLOCKS...")
+	}
+	p.Start = append(p.Start, Start{int64(numbers[0]), numbers[1:]})
 	return nil
 }
 

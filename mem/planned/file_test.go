@@ -35,6 +35,11 @@ func TestFile(t *testing.T) {
 		}),
 		plan(t, work(t, "streams"), planned.Options{Trace: "streams"}),
 		plan(t, work(t, "streams"), planned.Options{Trace: "streams", Apart: true}),
+		{Streams: []planned.StreamPlan{{
+			Loop: -1, Size: 512, Steps: []int{0, 2},
+			Slots: []planned.Slot{{Size: 9, End: 1}, {Size: 8, End: 2}, {Size: 7, Offset: -1, End: planned.Forever}},
+		}}},
+		{Start: []planned.Start{{Size: 5000, Runs: []int{1}}, {Size: 1 << 30, Runs: []int{0, 24, 48}}}},
 	} {
 		text := written(t, p)
 		got, err := planned.Read(bytes.NewReader(text))
@@ -61,14 +66,19 @@ func TestFileChanged(t *testing.T) {
 	}
 	const front = "ashlar plan 1\ntrace \"\"\ndevice \"\" 0 0\nroom 0\n"
 	for text, want := range map[string]string{
-		"ashlar plan 2\n":                       "another version",
-		"ashlar plan 1\ntrace \"x\" y\n":        "line 2 of a plan: \"trace \\\"x\\\" y\", want trace %q",
-		front + strings.Repeat("1", 5000):       "line 5 of a plan: it has more than",
-		front + "1 0 -\n":                       "want a lane",
-		front + "lane 0 loop - size\n":          "want lane NUMBER",
-		front + "lane 0 loop - size 512\n1 0\n": "line 6 of a plan: \"1 0\", want SIZE OFFSET END",
-		front + "sum 0\n":                       "the file was changed",
-		string(text) + "x":                      "something follows",
+		"ashlar plan 3\n":                                  "another version",
+		"ashlar plan 1\ntrace \"x\" y\n":                   "line 2 of a plan: \"trace \\\"x\\\" y\", want trace %q",
+		front + strings.Repeat("1", 5000):                  "line 5 of a plan: it has more than",
+		front + "1 0 -\n":                                  "want a lane",
+		front + "lane 0 loop - size\n":                     "want lane NUMBER",
+		front + "lane 0 loop - size 512\n1 0\n":            "line 6 of a plan: \"1 0\", want SIZE OFFSET END",
+		front + "lane 0 loop - size 512\n1 -512 1\n":       "\"1 -512 1\", want SIZE OFFSET END",
+		front + "lane 0 loop - size 512\n1 0 2147483647\n": "\"1 0 2147483647\", want SIZE OFFSET END",
+		front + "lane 0 loop - size 512\n1 0 1x\n":         "\"1 0 1x\", want SIZE OFFSET END",
+		front + "start 4096 a\n":                           "want start SIZE BLOCKS",
+		front + "start \n":                                 "want start SIZE BLOCKS",
+		front + "sum 0\n":                                  "the file was changed",
+		string(text) + "x":                                 "something follows",
 	} {
 		if _, err := planned.Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want %q", text, err, want)
@@ -91,6 +101,9 @@ func TestSenseless(t *testing.T) {
 		"asks for":                  {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{End: 1})}},
 		"multiple":                  {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
 		"room of":                   {Room: -1},
+		"ascending":                 {Start: []planned.Start{{Size: 5, Runs: []int{1}}, {Size: 5, Runs: []int{1}}}},
+		"has 0 runs":                {Start: []planned.Start{{Size: 5}}},
+		"has 0 blocks":              {Start: []planned.Start{{Size: 5, Runs: []int{1, 0, 1}}}},
 		"-512, want a power of two": {Device: planned.Device{Alignment: -512}},
 		"768, want a power of two":  {Device: planned.Device{Alignment: 768}},
 		"with -1 bytes":             {Device: planned.Device{TotalMemory: -1}},
@@ -142,7 +155,9 @@ func FuzzRead(f *testing.F) {
 	f.Add(body(&planned.Plan{}))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		sum := crc64.Checksum(text, crc64.MakeTable(crc64.ISO))
-		p, err := planned.Read(bytes.NewReader(fmt.Appendf(text, "sum %016x\n", sum)))
+		var p *planned.Plan
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 200, 1<<20, func() { p, err = planned.Read(bytes.NewReader(fmt.Appendf(text, "sum %016x\n", sum))) })
 		if err != nil {
 			return
 		}

@@ -13,6 +13,8 @@ type Plan struct {
 	Device  Device       // the device that it is for
 	Room    int          // percent by which a request may be larger or smaller than recorded; 0 to 1000
 	Streams []StreamPlan // one for each stream, or for several that share memory
+	// Start says which of the first blocks stay, for a Learner, ascending by Size. An Allocator ignores it.
+	Start []Start
 }
 
 // A Device is the required properties of a plan's device. Zero fields are not checked.
@@ -29,6 +31,9 @@ type StreamPlan struct {
 	Loop   int    // the position after the last one; -1: the plan ends
 	Size   int64  // bytes of its part of the region
 	Slots  []Slot // by position
+	// Steps are the positions at which steps begin, ascending. Any step may follow another one. Without them, the
+	// requests come in order.
+	Steps []int
 }
 
 // Numbers returns the numbers of the streams that make the requests. Slot.Stream is an index into them.
@@ -120,6 +125,9 @@ func (l *StreamPlan) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of 
 
 // Check returns an error for an invalid plan, such as one in which two live blocks overlap.
 func (p *Plan) Check() error {
+	if err := checkStart(p.Start); err != nil {
+		return err
+	}
 	streams := map[int]bool{}
 	switch {
 	case len(p.Trace) > maxName || len(p.Device.Name) > maxName:
@@ -163,6 +171,11 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 		return fmt.Errorf("it loops to position %d: want 0 to %d", l.Loop, n-1)
 	case l.Size < 0 || l.Size > maxSize || l.Size%grain != 0:
 		return fmt.Errorf("size %d, want a multiple of %d", l.Size, grain)
+	}
+	for i, at := range l.Steps {
+		if at < 0 || at >= n || i > 0 && at <= l.Steps[i-1] {
+			return fmt.Errorf("step %d begins at %d: want them in order, from 0 to %d", i, at, n-1)
+		}
 	}
 	for i := range l.Slots {
 		s := &l.Slots[i]

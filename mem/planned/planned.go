@@ -5,6 +5,8 @@
 // address in a few nanoseconds, and every other request from a fallback allocator. Sizes match exactly, or within the
 // plan's room (Options.Room).
 //
+// A Learner needs no trace: it plans the steps of a program that repeat while it runs.
+//
 // An Allocator is safe for concurrent use. Sizes are bytes. An expected request makes no driver call and takes no
 // lock, unless streams share memory: then it takes a lock, and may make its stream wait for another one. Errors begin
 // with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in Stats are the

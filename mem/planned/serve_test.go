@@ -105,6 +105,18 @@ func TestRepeating(t *testing.T) {
 	}
 }
 
+// Rounds that repeat and then end are no loop: a plan of them also has what followed.
+func TestRoundsThatEndAreNoLoop(t *testing.T) {
+	rounds := steps(6, 10)
+	if l := plan(t, training(append(rounds, 10, 1)), planned.Options{Steps: 1}).Streams[0]; l.Loop < 0 {
+		t.Error("one other round follows, which may be the first one cut short: want a loop")
+	}
+	made := plan(t, training(append(rounds, 1, 2, 3, 4)), planned.Options{Steps: 1})
+	if l := made.Streams[0]; l.Loop >= 0 {
+		t.Errorf("four other rounds follow, but the plan loops from slot %d of %d", l.Loop, len(l.Slots))
+	}
+}
+
 // A plan serves steps of recorded shapes in an order other than the recorded one.
 func TestShapesInAnyOrder(t *testing.T) {
 	made := plan(t, training([]int64{1, 9, 4, 7, 2, 8, 3}), planned.Options{Steps: 1})
