@@ -14,6 +14,7 @@ var exceptions = []exception{
 	{"drivers", "mem/memtest", "driver/sim", "the suite runs allocators on the simulated device"},
 	{"drivers", "mem/memtest", "driver/fault", "the suite fails every driver call in turn"},
 	{"determinism", "driver/host", "time.Now", "the clock of driver.Timing"},
+	{"determinism", "mem/ipc", "time.Now", "how long a server waits for a peer"},
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
 	{"determinism", "mem/raw", "crypto/rand.Read", "keys of pages must be hard to guess"},
 	{"drivers", "driver/drivertest", "driver/sim", "tests open simulated devices with it"},

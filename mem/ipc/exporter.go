@@ -48,8 +48,9 @@ type block struct {
 	waitFor []driver.Stream // of a leaving block: streams whose work may not be done
 }
 
-// NewExporter makes an exporter of d's memory and serves connections to l, which it then owns. The listener must
-// preserve message boundaries: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
+// NewExporter makes an exporter of d's memory and serves connections to l, which it then owns. A connection that sends
+// no request within 10 seconds is refused. The listener must preserve message boundaries: see Listen. The error matches
+// driver.ErrUnsupported if d shares nothing.
 func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter, error) {
 	if d.Sharing() == nil {
 		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use " +
@@ -101,6 +102,9 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		return mem.Block{}, fmt.Errorf("mem/ipc: make a ticket: %w", err)
 	}
 	err := e.take(b, size)
+	if err == nil && e.opts.Wipe {
+		err = e.wipe(b)
+	}
 	if err == nil {
 		err = e.enter(b)
 	}
@@ -115,6 +119,19 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	e.addPending(b) // frees the memory that it has
 	e.freePending()
 	return mem.Block{}, err
+}
+
+// wipe zeroes a new block and waits, on a stream of its own: another process could read the block before the work
+// queued on the block's stream is done.
+func (e *Exporter) wipe(b *block) error {
+	s, err := e.dev.NewStream(driver.StreamOptions{})
+	if err != nil {
+		return fmt.Errorf("wipe a block: %w", err)
+	}
+	if err := errors.Join(s.Fill(b.ptr, 0, b.size), s.Close()); err != nil {
+		return fmt.Errorf("wipe a block: %w", err)
+	}
+	return nil
 }
 
 // enter makes a block with memory live.

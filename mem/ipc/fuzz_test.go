@@ -4,27 +4,14 @@ package ipc
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net"
 	"path/filepath"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-// fields gives the values of a structure-aware input, zeros after its end.
-type fields struct{ rest []byte }
-
-func (f *fields) bytes(n int) []byte {
-	b := make([]byte, n)
-	copy(b, f.rest)
-	f.rest = f.rest[min(n, len(f.rest)):]
-	return b
-}
-
-func (f *fields) byte() byte     { return f.bytes(1)[0] }
-func (f *fields) uint64() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
 
 // FuzzAnswer reads answers: valid ones, made from the input's fields, and those with some bytes changed. An answer that
 // is accepted is in bounds and is encoded as it was read.
@@ -34,9 +21,9 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x01\x02\xff\xff\xff\xff\xff\xff\xff\x7f\xff"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		in := &fields{input}
-		a := answer{status: status(in.byte()), form: form(in.byte()), size: int64(in.uint64())}
-		a.text = in.bytes(int(in.byte()) * 2)
+		in := &testkit.Input{Rest: input}
+		a := answer{status: status(in.Byte()), form: form(in.Byte()), size: int64(in.Uint64())}
+		a.text = in.Bytes(int(in.Byte()) * 2)
 		message := a.encode()
 		valid := a.status >= accepted && a.status <= failed && a.form <= asHandle && a.size >= 0
 		if got, err := decodeAnswer(message); (err == nil) != valid {
@@ -44,17 +31,16 @@ func FuzzAnswer(f *testing.F) {
 		} else if valid && (got.status != a.status || got.form != a.form || got.size != a.size || !bytes.Equal(got.text, a.text[:min(len(a.text), maxText)])) {
 			t.Fatalf("%+v was read as %+v", a, got)
 		}
-		for len(in.rest) > 0 { // damage it
-			message[int(in.byte())%len(message)] ^= in.byte()
-		}
+		in.Damage(message)
 		if got, err := decodeAnswer(message); err == nil && !bytes.Equal(got.encode(), message) && len(got.text) <= maxText {
 			t.Fatalf("%x was read as %+v", message, got)
 		}
 	})
 }
 
-// FuzzRequests sends an exporter requests made from the input: each byte is one, or garbage. Whatever they are, each gets
-// one answer or the end of the connection, users are never negative, and none are left when the connection has ended.
+// FuzzRequests sends an exporter requests made from the input: each byte is one, or garbage. Whatever they are, each
+// gets one answer or the end of the connection, users are never negative, and none are left when the connection has
+// ended.
 func FuzzRequests(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 1, 1, 2, 2, 2})
 	f.Add([]byte{0, 1, 4, 8, 16, 3})
@@ -85,16 +71,16 @@ func FuzzRequests(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		in := &fields{input}
+		in := &testkit.Input{Rest: input}
 		opened, open := 0, true
-		for steps := 0; len(in.rest) > 0 && open && steps < 64; steps++ {
-			r := request{kind: kind(in.byte()), ticket: ticket}
+		for steps := 0; in.More() && open && steps < 64; steps++ {
+			r := request{kind: kind(in.Byte()), ticket: ticket}
 			message := r.encode()
 			switch {
 			case r.kind >= 250: // raw bytes
-				message = in.bytes(1 + int(in.byte()))
+				message = in.Bytes(1 + int(in.Byte()))
 			case r.kind > 3: // an unknown ticket
-				r.kind, r.ticket = r.kind&3, Ticket(in.bytes(len(Ticket{})))
+				r.kind, r.ticket = r.kind&3, Ticket(in.Bytes(len(Ticket{})))
 				message = r.encode()
 			}
 			if _, err := c.Write(message); err != nil {

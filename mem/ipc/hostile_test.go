@@ -546,6 +546,64 @@ func TestAnExporterWithoutDescriptors(t *testing.T) {
 	}
 }
 
+// fullServerRole serves pages, in a process that has no descriptors left until it is told to go on.
+func fullServerRole(args []string) error {
+	l, err := ipc.Listen(args[0])
+	if err != nil {
+		return err
+	}
+	say, hear := saying()
+	release := make(chan struct{})
+	go ipc.ServePages(l, func(key []byte) ([]driver.PageFile, error) {
+		if string(key) == "hold" {
+			say("held")
+			<-release
+		}
+		return nil, nil
+	})
+	say("ready")
+	hear()
+	restore, err := full()
+	if err != nil {
+		return err
+	}
+	say("full")
+	hear()
+	if err := restore(); err != nil {
+		return err
+	}
+	close(release)
+	say("room")
+	hear()
+	return nil
+}
+
+// A server of pages without descriptors sends others away, and serves again when it has some. It once stopped to serve.
+func TestAServerOfPagesWithoutDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	p := start(t, "full server", path)
+	p.hear(t)
+	fetch := func(key string) error {
+		_, err := ipc.FetchPages(context.Background(), path, []byte(key))
+		return err
+	}
+	held := make(chan error)
+	go func() { held <- fetch("hold") }()
+	p.hear(t) // now the server has its spare descriptor
+	p.tell(t, "be full")
+	p.hear(t)
+	for range 3 {
+		if err := fetch("key"); !errors.Is(err, ipc.ErrGone) {
+			t.Errorf("FetchPages: %v", err)
+		}
+	}
+	p.tell(t, "have room")
+	p.hear(t)
+	if err := errors.Join(<-held, fetch("key")); err != nil {
+		t.Errorf("FetchPages when there are descriptors again: %v", err)
+	}
+}
+
 // poorRole imports in a process that has no descriptors left for a time.
 func poorRole(args []string) error {
 	d, err := driver.Open("host:total=64MiB")

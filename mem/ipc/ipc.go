@@ -70,6 +70,9 @@ type Options struct {
 	Allow func(Peer) bool
 	// Handles shares handles of whole allocations even where the device can export pages.
 	Handles bool
+	// Wipe zeroes each block before it has a ticket. Its memory is new from the device, which may return memory that
+	// this process freed before, with its contents. Alloc then waits for the device.
+	Wipe bool
 	// Rand is the source of tickets; concurrent calls of Alloc read it concurrently. Nil means crypto/rand.
 	Rand io.Reader
 }

@@ -15,7 +15,10 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/memtest"
@@ -284,5 +287,45 @@ func TestConformance(t *testing.T) {
 				MaxBlock: 1 << 20, Ops: 200, Seeds: 2, FaultOps: 12,
 			})
 		})
+	}
+}
+
+// dirty is a device whose new memory has the bytes of an earlier user.
+type dirty struct{ driver.Device }
+
+func (d dirty) Alloc(size int64) (driver.Pointer, error) {
+	p, err := d.Device.Alloc(size)
+	if err == nil {
+		s := d.DefaultStream()
+		err = errors.Join(s.Fill(p, 0x5E, size), s.Sync(context.Background()))
+	}
+	return p, err
+}
+
+// A block is wiped, also where it was rounded up, before another process can open it.
+func TestWipedBlocks(t *testing.T) {
+	for _, wipe := range []bool{false, true} {
+		dev := fault.Wrap(drivertest.OpenDevice(t, "host:total=64MiB"))
+		e, _ := export(t, dirty{dev}, &ipc.Options{Handles: true, Wipe: wipe})
+		b, err := e.Alloc(dev.DefaultStream(), 1000)
+		testkit.Must(t, err)
+		want := "\x5E"
+		if wipe {
+			want = "\x00"
+		}
+		if got := get(t, dev, b.Ptr, int(b.Size)); got != strings.Repeat(want, len(got)) {
+			t.Errorf("Wipe %v: a block holds %x...", wipe, got[:8])
+		}
+		e.Free(b)
+		if !wipe {
+			continue
+		}
+		for _, kind := range []intercept.Kind{intercept.Fill, intercept.NewStream} {
+			dev.SetRules(fault.Rule{Kind: kind})
+			if b, err := e.Alloc(dev.DefaultStream(), 1000); err == nil || b != (mem.Block{}) {
+				t.Errorf("%s fails: %+v, %v", kind, b, err)
+			}
+			dev.SetRules()
+		}
 	}
 }

@@ -17,17 +17,19 @@ import (
 // attests. A connection to l makes one request with a key and gets the pages that find returns for it. find authorizes
 // keys; several goroutines may call it at once. The provider of find keeps ownership of the files; closing one while it
 // is sent ends the connection. Unlike those of an Exporter's blocks, users of pages are not counted: a process that has
-// received a page keeps it.
+// received a page keeps it. A connection ends if it sends no request within 10 seconds, of which it is told, or leaves
+// what was sent to it unread for as long.
 //
-// ServePages returns when the listener fails: because it was closed, or for lack of descriptors. The listener must
-// preserve message boundaries: see Listen.
+// ServePages returns when the listener fails: because it was closed, or because not even a spare descriptor is left.
+// The listener must preserve message boundaries: see Listen.
 func ServePages(l *net.UnixListener, find func(key []byte) ([]driver.PageFile, error)) error {
 	if l.Addr().Network() != network {
 		return fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)
 	}
-	refused := new(refusedConns)
+	refused, a := new(refusedConns), newAcceptor(l)
+	defer a.close()
 	for {
-		conn, err := l.AcceptUnix()
+		conn, err := a.accept()
 		if err != nil {
 			return fmt.Errorf("mem/ipc: %w", err)
 		}
@@ -42,7 +44,7 @@ func servePages(conn *net.UnixConn, strangers *refusedConns, find func(key []byt
 		strangers.add(conn)
 		defer strangers.remove(conn)
 	}
-	key, file, err := receive(conn)
+	key, file, err := receiveFirst(conn)
 	if file != nil {
 		file.Close() // requests have no file
 	}
@@ -59,11 +61,13 @@ func servePages(conn *net.UnixConn, strangers *refusedConns, find func(key []byt
 		return
 	}
 	for _, page := range pages {
-		if sendOpen(conn, answer{status: accepted, form: asPage, size: page.Size}.encode(), page.File) != nil {
+		message := answer{status: accepted, form: asPage, size: page.Size}.encode()
+		if limited(conn, patience(), func() error { return sendOpen(conn, message, page.File) }) != nil {
 			return
 		}
 	}
-	_ = send(conn, answer{status: accepted, size: int64(len(pages))}.encode(), nil)
+	end := answer{status: accepted, size: int64(len(pages))}.encode()
+	_ = limited(conn, patience(), func() error { return send(conn, end, nil) })
 }
 
 // sendOpen is send for a file that other code may close. It then returns an error and never sends another file.
@@ -107,8 +111,8 @@ func FetchPages(ctx context.Context, path string, key []byte) (pages []driver.Pa
 	}
 	for {
 		message, file, err := receive(conn)
-		if err == nil && len(message) == 0 {
-			err = ErrGone
+		if broken := new(net.OpError); err == nil && len(message) == 0 || errors.As(err, &broken) {
+			err = errors.Join(ErrGone, err)
 		}
 		var a answer
 		if err == nil {

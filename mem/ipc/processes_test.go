@@ -23,16 +23,17 @@ import (
 
 // roles are the functions that this test binary runs when it is started with one of their names.
 var roles = map[string]func(args []string) error{
-	"churn":  churnRole,
-	"export": exportRole,
-	"faults": faultsRole,
-	"import": importRole,
-	"files":  filesRole,
-	"full":   fullRole,
-	"poor":   poorRole,
-	"relay":  relayRole,
-	"source": sourceRole,
-	"sum":    sumRole,
+	"churn":       churnRole,
+	"export":      exportRole,
+	"faults":      faultsRole,
+	"import":      importRole,
+	"files":       filesRole,
+	"full":        fullRole,
+	"full server": fullServerRole,
+	"poor":        poorRole,
+	"relay":       relayRole,
+	"source":      sourceRole,
+	"sum":         sumRole,
 }
 
 func TestMain(m *testing.M) {

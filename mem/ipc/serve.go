@@ -5,10 +5,8 @@ package ipc
 import (
 	"errors"
 	"net"
-	"os"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"golang.org/x/sys/unix"
 )
 
 // A connection is one importer, as the exporter sees it. Only its goroutine uses open.
@@ -24,25 +22,12 @@ type opened struct {
 	n int
 }
 
-// accept accepts connections until the listener is closed. When the process has no descriptors left, it closes a spare
-// one to accept the next connection, and closes that connection at once: the importer gets ErrGone instead of waiting
-// forever.
+// accept accepts connections until the listener is closed.
 func (e *Exporter) accept() {
-	var spare *os.File
-	defer func() { spare.Close() }()
+	a := newAcceptor(e.listener)
+	defer a.close()
 	for {
-		if spare == nil {
-			spare, _ = os.Open(os.DevNull)
-		}
-		conn, err := e.listener.AcceptUnix()
-		if spare != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-			spare.Close()
-			conn, err = e.listener.AcceptUnix()
-			if spare, _ = os.Open(os.DevNull); err == nil && spare == nil { // not enough for both
-				conn.Close()
-				continue
-			}
-		}
+		conn, err := a.accept()
 		e.mu.Lock()
 		switch {
 		case e.closed || errors.Is(err, net.ErrClosed):
@@ -70,8 +55,8 @@ func (c *connection) serve() {
 		c.e.refused.add(c.conn)
 		defer c.e.refused.remove(c.conn)
 	}
-	for {
-		message, file, err := receive(c.conn)
+	for next := receiveFirst; ; next = receive {
+		message, file, err := next(c.conn)
 		if file != nil {
 			file.Close() // requests have no file
 		}

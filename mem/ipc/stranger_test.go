@@ -5,9 +5,11 @@ package ipc_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem/ipc"
+	"golang.org/x/sys/unix"
 )
 
 // Neither side talks to another user's process: not the importer, not the exporter, not the server of pages.
@@ -111,6 +114,94 @@ func TestRefusedConnectionsAreFew(t *testing.T) {
 			t.Errorf("%s: %d connections are open", name, open)
 		}
 	}
+}
+
+// A connection that asks nothing is told why it ends. It keeps neither a goroutine nor a descriptor of the server.
+func TestSilentConnectionsEnd(t *testing.T) {
+	ipc.SetPatience(t, time.Millisecond)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
+	_, exporter := export(t, d, nil)
+	for name, path := range map[string]string{"exporter": exporter, "pages": pageServer(t, nil)} {
+		c, b := raw(t, path), make([]byte, 512)
+		n := within(t, func() int { n, _ := c.Read(b); return n })
+		if !strings.HasSuffix(string(b[:n]), "it sent no request within 1ms") {
+			t.Errorf("%s: it answers %q", name, b[:n])
+		}
+		if err := within(t, func() error { _, err := c.Read(b); return err }); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: then %v, want the end", name, err)
+		}
+	}
+}
+
+// A connection that was silent for too long is refused to an importer, which is told why.
+func TestAnImporterOverASilentConnection(t *testing.T) {
+	ipc.SetPatience(t, time.Millisecond)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
+	_, path := export(t, d, nil)
+	c := raw(t, path)
+	waitForEnd(t, c)
+	if _, err := ipc.NewImporter(t.Context(), d, c); !errors.Is(err, ipc.ErrRefused) ||
+		!strings.Contains(err.Error(), "it sent no request within 1ms") {
+		t.Errorf("NewImporter: %v", err)
+	}
+}
+
+// A connection ends that asks for pages and does not read them, also if only the end of the answer finds no room.
+func TestUnreadPagesEnd(t *testing.T) {
+	page, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { page.Close() })
+	for name, pages := range map[string]int{"all fit but the end": capacity(t, page), "more than fit": 10_000} {
+		t.Run(name, func(t *testing.T) {
+			c := raw(t, pageServer(t, func([]byte) ([]driver.PageFile, error) {
+				ipc.SetPatience(t, time.Millisecond)
+				return slices.Repeat([]driver.PageFile{{Size: 1, File: page}}, pages), nil
+			}))
+			if _, err := c.Write([]byte("key")); err != nil {
+				t.Fatal(err)
+			}
+			waitForEnd(t, c)
+		})
+	}
+}
+
+// waitForEnd waits until the other end of a connection is closed, and reads nothing.
+func waitForEnd(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	file, err := c.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	over := []unix.PollFd{{Fd: int32(file.Fd())}}
+	if err := within(t, func() (err error) {
+		for over[0].Revents&unix.POLLHUP == 0 && (err == nil || errors.Is(err, unix.EINTR)) {
+			_, err = unix.Poll(over, -1)
+		}
+		return err
+	}); over[0].Revents&unix.POLLHUP == 0 {
+		t.Fatal(err)
+	}
+}
+
+// capacity returns the number of pages that a socket holds while nothing is read.
+func capacity(t *testing.T, page *os.File) (pages int) {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	for ; err == nil; pages++ {
+		err = unix.Sendmsg(ends[0], answerOf(1, 1, 1, ""), unix.UnixRights(int(page.Fd())), nil, 0)
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+	return pages - 1
 }
 
 // within returns the result of f, which hangs if it takes longer than any test here.
