@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // caches is the layer directly above a device's allocator and below DeviceConfig.Wrap, so that wrappers also see
@@ -132,13 +133,16 @@ func (c *caches) reserve(s *Session, stream driver.Stream, size int64) (*cache, 
 	return k, nil
 }
 
-// newArena allocates the memory of a cache: a child of an arena, or a block of any other allocator.
+// newArena allocates the memory of a cache: a child of an arena, or a block of any other allocator or of a tenant.
 func (c *caches) newArena(stream driver.Stream, size int64) (*arena.Arena, error) {
-	if a, ok := mem.Find[*arena.Arena](c.below); ok {
+	from := c.below
+	if r, ok := from.(*layer.TenantRouter); ok {
+		from = r.Tenant(stream)
+	} else if a, ok := mem.Find[*arena.Arena](from); ok {
 		return a.Child(size)
 	}
 	defer c.events.excludeReserved()()
-	return arena.NewFrom(c.below, c.memory, stream, arena.Config{Size: (size + cacheUnit - 1) / cacheUnit * cacheUnit})
+	return arena.NewFrom(from, c.memory, stream, arena.Config{Size: (size + cacheUnit - 1) / cacheUnit * cacheUnit})
 }
 
 const cacheUnit = 512 // sizes of caches are multiples of this many bytes, like an arena's blocks

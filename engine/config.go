@@ -31,9 +31,10 @@ import (
 //
 // An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a backend, a pool of streams, a
 // recorder of events, and a stack of allocators. From the bottom these are: the allocator that DeviceConfig.Allocator
-// names, over the device or over the part that MemoryLimit allows; the layer of caches (caches.go), which serves a
-// session's requests from the cache it reserved; the wrappers of DeviceConfig.Wrap; and the session allocator
-// (sessionallocator.go), which counts each session's memory and refuses requests after Close.
+// names, over the device or over the part that MemoryLimit allows; with Tenants, the layer that routes requests to
+// tenants (tenants.go); the layer of caches (caches.go), which serves a session's requests from the cache it reserved;
+// the wrappers of DeviceConfig.Wrap; and the session allocator (sessionallocator.go), which counts each session's
+// memory and refuses requests after Close.
 //
 // A Session has on each of its devices a stream of its own and a scope of tensors, which Close releases. One goroutine
 // at a time uses it (guard.go): the goroutine inside one of its scopes (WithDevice, OnDevice, WithDebug, UseCache) owns
@@ -78,6 +79,11 @@ type Config struct {
 	// this engine. A Distribution has a list of its own.
 	NCCL []string
 
+	// Tenants divides the memory of each device among tenants that cannot read each other's bytes: see NewTenant and
+	// layer.NewIsolatedQuotas. Memory of sessions without a tenant, and of the default streams, is that of one more
+	// tenant, the engine's own.
+	Tenants bool
+
 	// EventLevel is the initial event level of sessions: events of this level and below are recorded. Levels count from
 	// 1; 0 records none and costs nothing. See Session.SetEventLevel.
 	EventLevel int
@@ -111,8 +117,9 @@ type DeviceConfig struct {
 	Allocator string
 
 	// Wrap, if not nil, returns a wrapper of the device's allocator, caches of sessions included: layer.NewLeakTracker,
-	// for example. The wrapper must unwrap to its argument. Do not use a wrapper that keeps free blocks (mem/magazine)
-	// in an engine whose sessions reserve caches: it mixes blocks of caches with others.
+	// for example. The wrapper must unwrap to its argument. With Config.Tenants it must not reuse memory. Do not use a
+	// wrapper that keeps free blocks (mem/magazine) in an engine whose sessions reserve caches: it mixes blocks of
+	// caches with others.
 	Wrap func(mem.Allocator) mem.Allocator
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/timeline"
 )
@@ -40,8 +41,10 @@ type device struct {
 	place     *tensor.Place // on the default stream, without a scope
 	allocator *sessionAllocator
 	caches    *caches
-	memory    driver.Device // that allocators use: the device, or one that applies the limit
-	limit     int64         // the maximum bytes of allocators; 0 without a limit
+	memory    driver.Device       // that allocators use: the device, or one that applies the limit
+	limit     int64               // the maximum bytes of allocators; 0 without a limit
+	users     *layer.TenantDevice // of the memory; nil without tenants, as are
+	quotas    *layer.Quotas
 	streams   *driver.StreamPool
 	recorder  *timeline.Recorder
 	tasks     *timeline.Lane // of all tasks of EachDevice

@@ -75,3 +75,42 @@ func ExampleEngine_EachDevice() {
 	// 0 tensor([1., 2., 3.])
 	// 1 tensor([2., 4., 6.])
 }
+
+// A server with two customers: each has a quota, and the memory that passes from one to the other is wiped.
+func ExampleEngine_NewTenant() {
+	ctx := context.Background()
+	eng, err := engine.Open(ctx, engine.Config{
+		Tenants: true,
+		Devices: []engine.DeviceConfig{{Spec: "host:total=64MiB"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close(ctx)
+	anna, err := eng.NewTenant(engine.TenantConfig{Name: "anna", Reserved: 16 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	bob, err := eng.NewTenant(engine.TenantConfig{Name: "bob", Limit: 32 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, tenant := range []*engine.Tenant{anna, bob} {
+		s, err := tenant.NewSession()
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3}); err != nil {
+			log.Fatal(err)
+		}
+		_, err = tensor.FromSlice(s.Place(), make([]float32, 10<<20)) // 40 MiB
+		fmt.Println(tenant.Name(), err == nil, tenant.On(0).Stats().Share>>20, "MiB")
+		s.Close()
+		if err := tenant.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// anna true 32 MiB
+	// bob false 32 MiB
+}

@@ -116,6 +116,10 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 		if below != nil {
 			d.memory = below(dev)
 		}
+		if e.config.Tenants {
+			d.users = layer.NewTenantDevice(d.memory)
+			d.memory = d.users
+		}
 		if c.MemoryLimit > 0 {
 			d.memory = layer.NewLimitedDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
 		}
@@ -126,8 +130,13 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 		return nil, err
 	}
 	d.allocator = newSessionAllocator(nil)
-	var top mem.Allocator
-	d.caches, top = newCaches(d.inner.Allocator(), d.memory, d.allocator)
+	top := d.inner.Allocator()
+	if d.users != nil {
+		if top, err = d.divide(top); err != nil {
+			return nil, errors.Join(err, d.inner.Close())
+		}
+	}
+	d.caches, top = newCaches(top, d.memory, d.allocator)
 	if c.Wrap != nil {
 		below := top
 		top = c.Wrap(below)

@@ -21,7 +21,8 @@ import (
 // request.
 type Session struct {
 	engine     *Engine
-	name       string // "session 3", of its events
+	tenant     *Tenant // nil: none
+	name       string  // "session 3", of its events
 	guard      guard
 	opened     *site
 	devices    []*sessionDevice  // by the engine's number; nil where the session has none
@@ -40,11 +41,11 @@ type Session struct {
 // current one. The caller closes the session. It uses one stream of each device: one that a closed session returned, or
 // a new one. An allocator that caches free memory by stream, such as "caching", caches some for each of them.
 func (e *Engine) NewSession(devices ...int) (*Session, error) {
-	return e.newSession(callsite.Here(), devices, false)
+	return e.newSession(callsite.Here(), devices, false, nil)
 }
 
 // newSession is NewSession. Engine.Close waits for tasks of EachDevice, and so does not refuse the session of a task.
-func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, error) {
+func (e *Engine) newSession(opened *site, devices []int, task bool, tenant *Tenant) (*Session, error) {
 	if len(devices) == 0 {
 		for i := range e.devices {
 			devices = append(devices, i)
@@ -53,10 +54,10 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 	for _, i := range devices {
 		e.at("NewSession", i)
 	}
-	s := &Session{engine: e, opened: opened, devices: make([]*sessionDevice, len(e.devices))}
+	s := &Session{engine: e, tenant: tenant, opened: opened, devices: make([]*sessionDevice, len(e.devices))}
 	s.current.Store(int64(devices[0]))
 	e.mu.Lock()
-	if e.closing && !task {
+	if e.closing && !task || tenant != nil && tenant.closed {
 		e.mu.Unlock()
 		return nil, ErrClosed
 	}
@@ -72,7 +73,7 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 		if s.devices[i] != nil {
 			continue
 		}
-		dev, err := e.devices[i].newSessionDevice()
+		dev, err := e.devices[i].newSessionDevice(tenant)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("engine: session on device %d: %w", i, err), s.close())
 		}
@@ -104,7 +105,7 @@ func (s *Session) Devices() []int {
 // deviceFor returns the session's part of a device. For the session of a task it is made if there is none.
 func (s *Session) deviceFor(call string, i int) (*sessionDevice, error) {
 	if s.task && i >= 0 && i < len(s.devices) && s.devices[i] == nil {
-		t, err := s.engine.devices[i].newSessionDevice()
+		t, err := s.engine.devices[i].newSessionDevice(s.tenant)
 		if err != nil {
 			return nil, fmt.Errorf("engine: %s device %d: %w", call, i, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // A sessionAllocator is the topmost layer of a device's allocator. It counts the memory of each session, and refuses
@@ -80,6 +81,7 @@ const streamShift = 32 + 12
 type usage struct {
 	used, peak atomic.Int64
 	log        atomic.Pointer[blockLog] // nil: blocks are not logged
+	tenant     *layer.Tenant            // nil: the engine's own
 }
 
 func (u *usage) add(n int64) {

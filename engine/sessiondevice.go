@@ -29,13 +29,16 @@ type sessionDevice struct {
 	adopted    map[driver.StreamID]driver.Stream // the program's own, that places of the session were put on
 }
 
-// newSessionDevice returns a session's part of the device, with a stream of its own.
-func (d *device) newSessionDevice() (*sessionDevice, error) {
+// newSessionDevice returns a session's part of the device, with a stream of its own. The tenant may be nil.
+func (d *device) newSessionDevice(tenant *Tenant) (*sessionDevice, error) {
 	stream, err := d.streams.Get()
 	if err != nil {
 		return nil, err
 	}
 	t := &sessionDevice{device: d, stream: stream, scope: d.place.On(stream).Scope()}
+	if tenant != nil {
+		t.usage.tenant = tenant.devices[d.index]
+	}
 	t.addStream(stream)
 	t.scope.OnStream(t.adoptStream)
 	return t, nil

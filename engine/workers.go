@@ -265,7 +265,7 @@ func (w *workers) runTask(q *queue, t *task) {
 
 // runInSession runs a task in a session of its own, and closes the session however the task ends.
 func (e *Engine) runInSession(t *task, device int) (err error) {
-	s, err := e.newSession(t.from, []int{device}, true)
+	s, err := e.newSession(t.from, []int{device}, true, nil)
 	if err != nil {
 		return err
 	}

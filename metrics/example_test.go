@@ -55,6 +55,24 @@ func Example() {
 	// # HELP ashlar_quota_limit_bytes Maximum bytes that a tenant can have
 	// # TYPE ashlar_quota_limit_bytes gauge
 	// ashlar_quota_limit_bytes{device="sim:0",allocator="main",tenant="anna"} 268435456
+	// # HELP ashlar_quota_peak_bytes Bytes that a tenant has allocated: highest value since the peak was reset
+	// # TYPE ashlar_quota_peak_bytes gauge
+	// ashlar_quota_peak_bytes{device="sim:0",allocator="main",tenant="anna"} 10485760
+	// # HELP ashlar_quota_share_bytes Fair share of a tenant
+	// # TYPE ashlar_quota_share_bytes gauge
+	// ashlar_quota_share_bytes{device="sim:0",allocator="main",tenant="anna"} 268435456
+	// # HELP ashlar_quota_claimed_bytes Bytes that a tenant found missing within its fair share, which tenants above theirs cannot take
+	// # TYPE ashlar_quota_claimed_bytes gauge
+	// ashlar_quota_claimed_bytes{device="sim:0",allocator="main",tenant="anna"} 0
+	// # HELP ashlar_quota_refused_total Requests that a tenant's quota refused
+	// # TYPE ashlar_quota_refused_total counter
+	// ashlar_quota_refused_total{device="sim:0",allocator="main",tenant="anna"} 0
+	// # HELP ashlar_quota_wipes_total Blocks of a tenant that were wiped, as a whole or in part, because memory changed hands
+	// # TYPE ashlar_quota_wipes_total counter
+	// ashlar_quota_wipes_total{device="sim:0",allocator="main",tenant="anna"} 0
+	// # HELP ashlar_quota_wiped_bytes_total Bytes that were wiped because memory changed hands
+	// # TYPE ashlar_quota_wiped_bytes_total counter
+	// ashlar_quota_wiped_bytes_total{device="sim:0",allocator="main",tenant="anna"} 0
 	// # HELP ashlar_device_free_bytes Free bytes, as the device reports them
 	// # TYPE ashlar_device_free_bytes gauge
 	// ashlar_device_free_bytes{device="sim:0"} 1063256064

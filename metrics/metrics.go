@@ -125,9 +125,16 @@ func (r *Registry) AddTenant(l Labels, t *layer.Tenant) (*Source, error) {
 		return nil, fmt.Errorf("metrics: a tenant of %s/%s has no name", l.Device, l.Allocator)
 	}
 	return r.add(l, true, t.Name(), func(s *scrape) error {
-		s.add(quotaLive, "", t.Live())
-		s.add(quotaReserved, "", t.Reserved())
-		s.add(quotaLimit, "", t.Limit())
+		st := t.Stats()
+		s.add(quotaLive, "", st.Live)
+		s.add(quotaReserved, "", st.Reserved)
+		s.add(quotaLimit, "", st.Limit)
+		s.add(quotaPeak, "", st.Peak)
+		s.add(quotaShare, "", st.Share)
+		s.add(quotaClaimed, "", st.Claimed)
+		s.add(quotaRefused, "", st.Refused)
+		s.add(quotaWipes, "", st.Wipes)
+		s.add(quotaWiped, "", st.Wiped)
 		return nil
 	})
 }

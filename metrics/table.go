@@ -133,6 +133,16 @@ var (
 	quotaLive     = gauge("ashlar_quota_live_bytes", "bytes", ofTenant, "Bytes that a tenant has allocated")
 	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that are guaranteed to a tenant")
 	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Maximum bytes that a tenant can have")
+	quotaPeak     = level("ashlar_quota_peak_bytes", "bytes", ofTenant, "Bytes that a tenant has allocated: highest "+
+		"value since the peak was reset")
+	quotaShare   = gauge("ashlar_quota_share_bytes", "bytes", ofTenant, "Fair share of a tenant")
+	quotaClaimed = gauge("ashlar_quota_claimed_bytes", "bytes", ofTenant, "Bytes that a tenant found missing within "+
+		"its fair share, which tenants above theirs cannot take")
+	quotaRefused = counter("ashlar_quota_refused_total", "", ofTenant, "Requests that a tenant's quota refused")
+	quotaWipes   = counter("ashlar_quota_wipes_total", "", ofTenant, "Blocks of a tenant that were wiped, as a whole or "+
+		"in part, because memory changed hands")
+	quotaWiped = counter("ashlar_quota_wiped_bytes_total", "bytes", ofTenant, "Bytes that were wiped because memory "+
+		"changed hands")
 
 	// Memory from the driver is called allocated in pinned.Stats and reserved here, as for device memory.
 	pinnedStats = []quantity{

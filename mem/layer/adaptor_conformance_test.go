@@ -107,6 +107,11 @@ var adaptors = []struct {
 		}
 		return tenant
 	}},
+	{"route", false, true, func(t testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
+		q := layer.NewQuotas(a, 1<<40)
+		tenants := tenantsOf(t, q, 2)
+		return q.Route(func(s driver.Stream) *layer.Tenant { return tenants[s.ID()%2] })
+	}},
 	{"tracked", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
 		return layer.NewSizeTracker(a, layer.SizeTrackerOptions{})
 	}},

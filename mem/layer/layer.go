@@ -1,6 +1,7 @@
 // Package layer has allocators over allocators. Each wraps any [mem.Allocator], adds one thing, and passes the rest on:
 //
 //   - limits: [NewLimiter], [NewQuotas], [NewLimitedDevice];
+//   - tenants that cannot read each other's bytes: [NewIsolatedQuotas], [NewTenantDevice];
 //   - debugging: [NewLeakTracker], [NewGuard], [NewLogger], [NewZeroer];
 //   - sizes: [NewAligner], [NewBinning], [NewSlabs], [NewSizeTracker];
 //   - requests without room: [NewRetry], [NewFallback];

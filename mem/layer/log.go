@@ -177,7 +177,7 @@ func (k *loggedHolder) EndMove(b mem.Block, s driver.Stream) {
 	switch {
 	case k.suppressed:
 		k.log.suppress(b.Ptr)
-	case s != nil:
+	case b.Ptr != k.block.Ptr:
 		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
 	}
 	k.block = b

@@ -218,7 +218,8 @@ func FuzzReadLog(f *testing.F) {
 			last = row.Line
 		}
 		base := fake.NewPile(1)
-		err := layer.ReplayLog(strings.NewReader(text), base, onlyS0)
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 1000, 1<<20, func() { err = layer.ReplayLog(strings.NewReader(text), base, onlyS0) })
 		if len(base.Live) != 0 {
 			t.Errorf("%d blocks are left (%v)", len(base.Live), err)
 		}

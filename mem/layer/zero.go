@@ -13,8 +13,9 @@ type Zeroer struct{ Pass }
 // NewZeroer returns an allocator whose blocks are all zero bytes for work queued on their stream after Alloc. It queues
 // a Fill over each block of a, including the rounding, on the block's stream. So no byte of one tenant reaches another,
 // provided that all of them allocate through a Zeroer: put it below the layer that separates them, such as Quotas, and
-// above any layer that reuses memory. Those that do refuse a Zeroer below them: magazine.New and NewSlabs panic, and
+// above any layer that reuses memory. Layers that do refuse a Zeroer below them: magazine.New and NewSlabs panic, and
 // arena.NewFrom and planned.New return an error. The order of the stream suffices; Alloc does not wait.
+// NewIsolatedQuotas wipes memory only when it changes hands.
 //
 // Blocks are zeroed when they are allocated, not when they are freed. So memory that was moved, split or merged is
 // zeroed too, a failed Fill is an error of Alloc (the block is freed), and a free costs nothing. Until then the bytes

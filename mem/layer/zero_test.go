@@ -126,7 +126,7 @@ func TestNothingReusesMemoryAboveAZeroer(t *testing.T) {
 			return err
 		},
 	} {
-		if err := refusal(func() error { return open(zeroed) }); err == nil || !strings.Contains(err.Error(), "put the Zeroer on top") {
+		if err := refusal(func() error { return open(zeroed) }); err == nil || !strings.Contains(err.Error(), "put that on top") {
 			t.Errorf("%s above a Zeroer: %v", name, err)
 		}
 		if err := refusal(func() error { return open(base) }); err != nil {
