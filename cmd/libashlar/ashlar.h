@@ -31,7 +31,7 @@ typedef enum ashlar_status {
 	ASHLAR_FORKED = 3,      /* this is a child made by fork: CUDA and Ashlar cannot be used in it */
 	ASHLAR_CLOSING = 4,     /* closing was called */
 	ASHLAR_CAPTURE = 5,     /* a stream that captures forbids it */
-	ASHLAR_FAILED = 6,      /* the driver failed, or Ashlar has a bug: see last_error */
+	ASHLAR_FAILED = 6,      /* the driver failed, or Ashlar has a bug: see last_error. After a bug every call fails */
 	ASHLAR_INVALID = 7,     /* an argument or a setting is wrong */
 	ASHLAR_UNSUPPORTED = 8, /* this backend cannot do it */
 } ashlar_status;
@@ -47,6 +47,11 @@ enum {
 enum {
 	ASHLAR_DISCARD = 1,   /* of pause: the contents are given up */
 	ASHLAR_KEEP_HOST = 2, /* of resume: the host memory stays page-locked for the next pause */
+};
+
+/* Flags of share. */
+enum {
+	ASHLAR_TORCH_HANDLE = 1, /* PyTorch 2.11 without Ashlar can open the handle too, if the pages are of one size */
 };
 
 /* A quantity over time. allocated is the sum of increases, freed of decreases. */
@@ -124,6 +129,9 @@ enum {
 
 /* Receives a block of a pool whose state was restored: live is 0 for a block that is not live any more. */
 typedef void (*ashlar_restored_fn)(void *ctx, void *p, int32_t live);
+
+/* Receives a handle of n bytes, and the offset in bytes of the address that was shared. */
+typedef void (*ashlar_handle_fn)(void *ctx, const void *handle, size_t n, int64_t offset);
 
 typedef void (*ashlar_segment_fn)(void *ctx, const ashlar_segment *segment);
 
@@ -251,6 +259,24 @@ typedef struct ashlar_api {
 	 * Ashlar. */
 	ashlar_status (*restore)(int32_t device, uint64_t state, ashlar_restored_fn fn, void *ctx);
 	ashlar_status (*drop_checkpoint)(uint64_t state);
+
+	/* Memory of other processes of the same user. It needs the backend paged, and Linux. */
+
+	/* Calls fn with a handle by which other processes open the memory of the live block that p lies in, and where p is
+	 * in it. They see the whole pages of the block. The handle is the same each time, and opens the memory until the
+	 * block's free: do not free the block while others have it open. fn must not call Ashlar. */
+	ashlar_status (*share)(void *p, uint32_t flags, ashlar_handle_fn fn, void *ctx);
+
+	/* Stores where the memory of a handle is in this process, for work on device. A handle that is open already has the
+	 * same address. Contents stay if the other process dies. ASHLAR_UNKNOWN: share did not make the handle. It waits for
+	 * the other process, 30 s at most. */
+	ashlar_status (*open_shared)(int32_t device, const void *handle, size_t n, void **out);
+
+	/* Undoes one open_shared. After the last one, it waits for the device's work and gives the memory back. */
+	ashlar_status (*close_shared)(void *p);
+
+	/* Stores how many blocks have handles, and how many handles of other processes are open. */
+	ashlar_status (*shared_info)(int64_t *exported, int64_t *open);
 } ashlar_api;
 
 /* Returns the table, or NULL if the library is older than the wanted version. */

@@ -26,7 +26,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// process is created by ashlarGoInit; nil before.
+// process is created by ashlarGoInit; nil before, and after a panic.
 var process atomic.Pointer[dropin.Process]
 
 // initialized holds the arguments of ashlarGoInit.
@@ -35,9 +35,6 @@ var initialized struct {
 	devices  C.int32_t
 	settings string
 }
-
-// errNotInit is the error of every other call before ashlarGoInit.
-var errNotInit = fmt.Errorf("%w: init was not called", dropin.ErrInvalid)
 
 // failed returns the status for an error, and stores its text for last_error.
 func failed(c *C.ashlar_call, err error) C.ashlar_status {
@@ -69,15 +66,18 @@ func do(c *C.ashlar_call, f func(p *dropin.Process) error) (status C.ashlar_stat
 	injectPanic(c)
 	p := process.Load()
 	if p == nil {
-		return failed(c, errNotInit)
+		return failed(c, errUnusable())
 	}
 	return failed(c, f(p))
 }
 
-// recovered turns a panic into a status: a panic that leaves an exported function would end the process.
+// recovered turns a panic into a status: a panic that leaves an exported function would end the process. All later
+// calls fail.
 func recovered(c *C.ashlar_call, status *C.ashlar_status) {
 	if bug := recover(); bug != nil {
-		*status = failed(c, fmt.Errorf("ashlar: %v\n%s", bug, debug.Stack()))
+		text := fmt.Sprintf("%v\n%s", bug, debug.Stack())
+		breakDown(text)
+		*status = failed(c, errors.New("ashlar: "+text))
 	}
 }
 
@@ -87,6 +87,9 @@ func ashlarGoInit(devices C.int32_t, text *C.char, c *C.ashlar_call) (status C.a
 	injectPanic(c)
 	initialized.Lock()
 	defer initialized.Unlock()
+	if brokenBy.Load() != nil {
+		return failed(c, errUnusable())
+	}
 	wanted := C.GoString(text)
 	if process.Load() != nil {
 		if devices == initialized.devices && wanted == initialized.settings {
@@ -112,7 +115,7 @@ func ashlarGoAlloc(device C.int32_t, stream C.uintptr_t, size C.size_t, c *C.ash
 	injectPanic(c)
 	p := process.Load()
 	if p == nil {
-		return failed(c, errNotInit)
+		return failed(c, errUnusable())
 	}
 	var at driver.Pointer
 	var err error
@@ -134,6 +137,9 @@ func ashlarGoFree(at C.uint64_t, c *C.ashlar_call) (status C.ashlar_status) {
 	injectPanic(c)
 	p := process.Load()
 	if p == nil {
+		if brokenBy.Load() != nil {
+			return failed(c, errUnusable())
+		}
 		return C.ASHLAR_UNKNOWN
 	}
 	if err := p.Free(driver.Pointer(at)); err != nil {
@@ -304,12 +310,12 @@ func ashlarGoEndCapture(device C.int32_t, c *C.ashlar_call) C.ashlar_status {
 
 //export ashlarGoRuntimeInfo
 func ashlarGoRuntimeInfo(buffer *C.char, n C.size_t, c *C.ashlar_call) C.ashlar_status {
-	return do(c, func(*dropin.Process) error {
+	return do(c, func(p *dropin.Process) error {
 		if n == 0 {
 			return nil
 		}
 		out := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), int(n))
-		out[copy(out[:n-1], runtimeInfo())] = 0
+		out[copy(out[:n-1], runtimeInfo()+p.PlanInfo())] = 0
 		return nil
 	})
 }

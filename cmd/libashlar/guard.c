@@ -323,6 +323,36 @@ static ashlar_status guard_drop_checkpoint(uint64_t state)
 	return explained(ashlarGoDropCheckpoint(state, call()));
 }
 
+static ashlar_status guard_share(void *p, uint32_t flags, ashlar_handle_fn fn, void *ctx)
+{
+	ENTER();
+	return explained(ashlarGoShare((uint64_t)(uintptr_t)p, flags, fn, ctx, call()));
+}
+
+static ashlar_status guard_open_shared(int32_t device, const void *handle, size_t n, void **out)
+{
+	ENTER();
+	*out = NULL;
+	ashlar_call *c = call();
+	ashlar_status status = ashlarGoOpenShared(device, (void *)handle, n, c);
+	if (status == ASHLAR_OK)
+		*out = (void *)(uintptr_t)c->address;
+	return explained(status);
+}
+
+static ashlar_status guard_close_shared(void *p)
+{
+	if (p == NULL || barred() != ASHLAR_OK)
+		return ASHLAR_OK;
+	return explained(ashlarGoCloseShared((uint64_t)(uintptr_t)p, call()));
+}
+
+static ashlar_status guard_shared_info(int64_t *exported, int64_t *open)
+{
+	ENTER();
+	return explained(ashlarGoSharedInfo(exported, open, call()));
+}
+
 static void guard_closing(void) { atomic_store(&ending, 1); }
 
 static const ashlar_api table = {
@@ -361,6 +391,10 @@ static const ashlar_api table = {
 	.checkpoint = guard_checkpoint,
 	.restore = guard_restore,
 	.drop_checkpoint = guard_drop_checkpoint,
+	.share = guard_share,
+	.open_shared = guard_open_shared,
+	.close_shared = guard_close_shared,
+	.shared_info = guard_shared_info,
 };
 
 __attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t want)
@@ -387,6 +421,6 @@ __attribute__((visibility("default"))) void ashlar_free(void *p, size_t size, in
 }
 
 #ifdef ASHLAR_FAKE
-/* Makes this thread's next call of a Go function panic. Only in builds for tests. */
-__attribute__((visibility("default"))) void ashlar_inject_panic(void) { call()->inject = 1; }
+/* Makes this thread's next call of a Go function panic, in a way that inject_fake.go numbers. Only in builds for tests. */
+__attribute__((visibility("default"))) void ashlar_inject_panic(int how) { call()->inject = how; }
 #endif

@@ -10,7 +10,7 @@ enum { MAX_TAGS = 16 };
 typedef struct ashlar_call {
 	uint64_t address;
 	const char *message; /* of the last failure */
-	int32_t inject;      /* in builds for tests: panic */
+	int32_t inject;      /* in builds for tests: how to panic */
 	int32_t num_tags;    /* of the thread's requests: the last one counts */
 	int32_t tags[MAX_TAGS];
 	char text[8192];

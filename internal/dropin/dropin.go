@@ -2,7 +2,8 @@
 // as PyTorch. They name devices by number, streams by handle and blocks by address.
 //
 // A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller are reported as errors. A panic is a bug of
-// Ashlar; cmd/libashlar turns it into an error, since it would end the foreign program.
+// Ashlar; cmd/libashlar turns it into an error, since it would end the foreign program, and uses the Process no more:
+// its locks may be locked.
 package dropin
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -25,6 +27,8 @@ import (
 //	foreign  blocks used by streams that their owner may destroy (external.go)
 //	tags     memory that is paused by itself: a pool on each device (tags.go, pause.go)
 //	states   checkpoints of private pools (pool.go)
+//	exports  blocks that other processes may open (share.go), by handles that PyTorch reads too (handle.go)
+//	opened   blocks of other processes (opened.go)
 
 // ErrInvalid is matched by the errors for wrong arguments and settings.
 var ErrInvalid = errors.New("ashlar: invalid argument")
@@ -46,6 +50,11 @@ type Process struct {
 	tags    tagNames
 	pausing sync.Mutex // held by Pause and Resume, and for gpu.host
 	states  states     // checkpoints of pools
+
+	saver     atomic.Pointer[gpu]    // the device whose plans are saved: the first that was used
+	planError atomic.Pointer[string] // why that failed last
+	exports   exports
+	opened    opened
 }
 
 // New returns a Process with the given number of devices and the settings in text (see settings). It calls open for
@@ -57,6 +66,11 @@ func New(devices int, text string, open func(ordinal int) (driver.Device, error)
 	}
 	if devices < 0 {
 		return nil, fmt.Errorf("%w: %d devices", ErrInvalid, devices)
+	}
+	if s.plan != "" {
+		if err := s.readPlan(); err != nil {
+			return nil, err
+		}
 	}
 	if devices > 1 {
 		s.prepareForPeers()
@@ -105,6 +119,7 @@ func (p *Process) Free(at driver.Pointer) (err error) {
 	if at == 0 || p.pins.keep(at) {
 		return nil
 	}
+	p.exports.end(p, at)
 	used := p.foreign.take(p, at)
 	if !raw.CurrentBlocks().TryFree(at, used...) {
 		return ErrUnknown
@@ -222,7 +237,7 @@ func (p *Process) capture(ordinal int, announce func(captureAnnouncer)) (err err
 
 // Close frees all memory and closes the devices. The Process and its blocks must not be used afterwards.
 func (p *Process) Close() error {
-	var errs []error
+	errs := []error{p.opened.close()}
 	for i := range p.gpus {
 		errs = append(errs, p.gpus[i].close())
 	}

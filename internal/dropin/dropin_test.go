@@ -44,9 +44,21 @@ func (d *gpuWithHandles) NewStream(o driver.StreamOptions) (driver.Stream, error
 	return s, err
 }
 
+// backendOfTests is the setting of the backend in tests that have none.
+var backendOfTests string
+
+// withBackend adds the backend of tests to settings without one.
+func withBackend(settings string) string {
+	if strings.Contains(settings, "backend:") {
+		return settings
+	}
+	return strings.Trim(backendOfTests+","+settings, ",")
+}
+
 // newProcess makes a Process with two simulated devices, the first of which is returned once it is open.
 func newProcess(t *testing.T, settings string) (*Process, *gpuWithHandles) {
 	t.Helper()
+	settings = withBackend(settings)
 	first := &gpuWithHandles{t: t, streams: map[uintptr]driver.Stream{}}
 	p, err := New(2, settings, func(ordinal int) (driver.Device, error) {
 		dev := sim.New(sim.Options{Total: 256 * mib})
@@ -70,14 +82,15 @@ func alloc(t *testing.T, p *Process, stream uintptr, size uint64) driver.Pointer
 
 func TestSettings(t *testing.T) {
 	for text, want := range map[string]settings{
-		"":                                {"paged", "", 0, 0},
-		" backend:paged , limit : 2GiB ,": {"paged", "", 2 << 30, 0},
-		"spare:1GiB,aliases:off":          {"paged", "spare=1GiB,aliases=off", 0, 0},
-		"backend:caching,limit:1MiB":      {"caching", "", mib, 0},
-		"host:1GiB":                       {"paged", "", 0, 1 << 30},
+		"":                                {backend: "paged"},
+		" backend:paged , limit : 2GiB ,": {backend: "paged", limit: 2 << 30},
+		"spare:1GiB,aliases:off":          {backend: "paged", text: "spare=1GiB,aliases=off"},
+		"backend:caching,limit:1MiB":      {backend: "caching", limit: mib},
+		"host:1GiB":                       {backend: "paged", host: 1 << 30},
 		"max_split_size_mb:64,backend:caching,roundup_power2_divisions:[256:1,512:2]": {
-			"caching", "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2]", 0, 0,
+			backend: "caching", text: "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2]",
 		},
+		"backend:planned,plan:/tmp/a:b,page:4MiB": {backend: "planned", text: "page=4MiB", plan: "/tmp/a:b"},
 	} {
 		got, err := parseSettings(text)
 		testkit.Must(t, err)
@@ -88,11 +101,12 @@ func TestSettings(t *testing.T) {
 	for text, want := range map[string]string{
 		"backend":                           `"backend" is not of the form key:value`,
 		"limit:":                            `"limit:" is not of the form key:value`,
-		"backend:best":                      `unknown backend "best"; known are arena, bfc, caching, paged`,
+		"backend:best":                      `unknown backend "best"; known are arena, bfc, caching, paged, planned`,
 		"limit:1GiB,limit:2GiB":             `"limit" is given twice`,
 		"limit:plenty":                      "limit: ",
 		"spares:1GiB":                       `"spares"`,
 		"backend:caching,spare:1GiB":        `"spare"`,
+		"plan:x":                            "plan needs backend:planned, not paged",
 		"backend:caching,max_split_size_mb": "max_split_size_mb",
 	} {
 		_, err := parseSettings(text)

@@ -57,8 +57,7 @@ func (g *gpu) start() error {
 	if err != nil {
 		return err
 	}
-	s := g.process.settings
-	a, err := mem.Open(s.backend+":"+s.text, dev)
+	a, err := g.openAllocator(dev)
 	if err != nil {
 		return errors.Join(err, dev.Close())
 	}
@@ -121,10 +120,10 @@ func (g *gpu) handleOf(id driver.StreamID) uintptr {
 
 // setLimit limits the bytes that the allocator reserves; 0 is no limit.
 func (g *gpu) setLimit(bytes int64) error {
-	switch a := g.alloc.(type) {
-	case interface{ SetLimit(int64) error }:
+	if a, ok := mem.Find[interface{ SetLimit(int64) error }](g.alloc); ok {
 		return a.SetLimit(bytes)
-	case interface{ SetMemoryFraction(float64) error }:
+	}
+	if a, ok := mem.Find[interface{ SetMemoryFraction(float64) error }](g.alloc); ok {
 		if bytes == 0 {
 			return a.SetMemoryFraction(1)
 		}

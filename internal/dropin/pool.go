@@ -144,6 +144,7 @@ func (p *Process) Restore(ordinal int, number uint64) (*mem.PoolDelta, error) {
 	d, err := a.Restore(state)
 	if err == nil {
 		raw.Restored(g.dev, a, d)
+		p.exports.restored(a, d.Freed)
 	}
 	return d, err
 }

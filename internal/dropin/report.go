@@ -85,7 +85,7 @@ func (p *Process) Stats(ordinal int) (s Stats, err error) {
 	if g == nil {
 		return s, err
 	}
-	if a, ok := g.alloc.(interface{ PageStats() paged.PageStats }); ok {
+	if a, ok := mem.Find[*paged.Allocator](g.alloc); ok {
 		s.Stalls = a.PageStats().Stalls
 	}
 	s.Stats, err = raw.Stats(g.dev)

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
 // settings are the choices of the program that uses the library. Their text has the syntax of PYTORCH_ALLOC_CONF:
@@ -21,6 +22,9 @@ type settings struct {
 	text    string // the backend's own settings, in its own syntax
 	limit   int64  // bytes per device; 0 is none
 	host    int64  // bytes of host memory for contents of paused memory; 0 is no limit
+
+	plan  string        // the file of the plan, of the backend planned
+	saved *planned.Plan // what it had at the start
 }
 
 // A backend is an allocator that settings may name.
@@ -30,13 +34,16 @@ type backend struct {
 }
 
 var backends = map[string]backend{
-	"paged":   {"=", func(text string) error { _, err := paged.ParseConfig(text); return err }},
+	"paged":   {"=", checkPaged},
+	"planned": {"=", checkPaged},
 	"caching": {":", func(text string) error { _, _, err := caching.ParseConfig(text); return err }},
 	"bfc":     {"=", func(text string) error { _, err := bfc.ParseConfig(text); return err }},
 	"arena":   {"=", func(text string) error { _, err := arena.ParseConfig(text); return err }},
 }
 
-// parseSettings parses settings. All keys except backend, limit and host belong to the backend.
+func checkPaged(text string) error { _, err := paged.ParseConfig(text); return err }
+
+// parseSettings parses settings. All keys except backend, limit, host and plan belong to the backend.
 func parseSettings(text string) (settings, error) {
 	s := settings{backend: "paged"}
 	text = strings.TrimSuffix(strings.TrimSpace(text), ",")
@@ -71,9 +78,14 @@ func parseSettings(text string) (settings, error) {
 			} else {
 				s.host = n
 			}
+		case "plan":
+			s.plan = value
 		default:
 			others = append(others, [2]string{key, value})
 		}
+	}
+	if s.plan != "" && s.backend != plannedBackend {
+		return s, settingsError("plan needs backend:%s, not %s", plannedBackend, s.backend)
 	}
 	b := backends[s.backend]
 	for i, setting := range others {
@@ -91,7 +103,7 @@ func parseSettings(text string) (settings, error) {
 // prepareForPeers changes defaults for a process with several devices, which may use each other's memory: see
 // paged.Allocator.AddPeer.
 func (s *settings) prepareForPeers() {
-	if s.backend != "paged" || strings.Contains(s.text, "aliases=") {
+	if s.backend != "paged" && s.backend != plannedBackend || strings.Contains(s.text, "aliases=") {
 		return
 	}
 	if s.text != "" {

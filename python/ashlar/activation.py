@@ -108,7 +108,7 @@ def _activate(
         warnings.warn(f"{err}; using the pluggable tier, which refuses much of PyTorch", RuntimeWarning, stacklevel=5)
         return result
     library = _initialized_library(torch, wanted)
-    shim.install(library.table(), f"name:{wanted.name},graphs:{wanted.graphs}")
+    shim.install(library.table(), wanted.of_shim())
     return Active(wanted, tier_of_shim, library, shim)
 
 
@@ -227,8 +227,11 @@ def stats(device: Any = None) -> dict[str, int]:
 
     The keys are those of torch.cuda.memory_stats(), and "limit" (bytes; 0 is none), "stalls" (times that a request
     waited for the device; -1: not counted), "paused_bytes" and "paused_host_bytes" (memory given back by pause, and
-    host memory for its contents). Memory in PyTorch's own private pools is not in them; it is in
-    torch.cuda.memory_stats(), which has both.
+    host memory for its contents), and, of all devices together, "shared_blocks" and "opened_blocks" (blocks that other
+    processes may open, and blocks of others that are open here). The backend planned adds "plan.steps" (different steps
+    in the plan), "plan.plans" (plans made so far), "plan.planned" (requests that were expected), "plan.placed" (those
+    at their planned address) and "plan.departed" (requests that were not expected, while there was a plan). Memory in
+    PyTorch's own private pools is not counted here; torch.cuda.memory_stats() counts both.
     """
     library, index = _require().library, _device_index(device)
     figures = library.stats(index)
@@ -236,6 +239,11 @@ def stats(device: Any = None) -> dict[str, int]:
     _flatten("", figures.nested(), result)
     result["limit"], result["stalls"] = figures.limit, figures.stalls
     result["paused_bytes"], result["paused_host_bytes"] = library.pause_info(index)
+    result["shared_blocks"], result["opened_blocks"] = library.shared_info()
+    if backend() == "planned":
+        for figure in library.runtime_info().get(f"plan of device {index}", "").split():
+            key, _, value = figure.partition("=")
+            result[f"plan.{key}"] = int(value)
     return result
 
 

@@ -76,7 +76,7 @@ def _function(*arguments: type) -> type:
     return ctypes.CFUNCTYPE(c_int32, *arguments)
 
 
-# The functions in the order of the table. Those that Python does not call have their place, and simple types.
+# The functions in the order of the table. Those that Python does not call have their place, and simple types or none.
 _FUNCTIONS = [
     ("last_error", ctypes.CFUNCTYPE(c_char_p)),
     ("init", _function(c_int32, c_char_p)),
@@ -104,6 +104,9 @@ _FUNCTIONS = [
     ("pause", _function(c_int32, c_char_p, c_uint32)),
     ("resume", _function(c_int32, c_char_p, c_uint32)),
     ("pause_info", _function(c_int32, POINTER(c_int64), POINTER(c_int64))),
+    *((name, c_void_p) for name in ("pool", "alloc_in_pool", "pool_live", "checkpoint", "restore", "drop_checkpoint")),
+    *((name, c_void_p) for name in ("share", "open_shared", "close_shared")),
+    ("shared_info", _function(POINTER(c_int64), POINTER(c_int64))),
 ]
 
 
@@ -231,6 +234,12 @@ class Library:
         paused, host = c_int64(), c_int64()
         self._call("pause_info", device, ctypes.byref(paused), ctypes.byref(host))
         return paused.value, host.value
+
+    def shared_info(self) -> tuple[int, int]:
+        """How many blocks other processes may open, and how many of theirs are open here."""
+        shared, opened = c_int64(), c_int64()
+        self._call("shared_info", ctypes.byref(shared), ctypes.byref(opened))
+        return shared.value, opened.value
 
     def runtime_info(self) -> dict[str, str]:
         """Facts about the library's runtime."""

@@ -1,7 +1,7 @@
 """The settings of Ashlar, and settings of PyTorch that are in conflict with it.
 
 A text of settings has the grammar of PYTORCH_ALLOC_CONF: key:value pairs with commas between them. The keys name,
-graphs and tier belong to this package. All others go to the library, which rejects unknown ones.
+graphs, ipc and tier belong to this package. All others go to the library, which rejects unknown ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from .errors import SettingsError
 TIERS = ("auto", "shim", "jit", "pluggable")
 
 # The keys of this package with their values; the first is the default.
-OWN_KEYS = {"name": ("ashlar", "native"), "graphs": ("native", "ashlar"), "tier": TIERS}
+OWN_KEYS = {
+    "name": ("ashlar", "native"),
+    "graphs": ("native", "ashlar"),
+    "ipc": ("native", "ashlar"),
+    "tier": TIERS,
+}
 
 PYTORCH_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -27,7 +32,12 @@ class Settings:
     library: str  # the text for the library
     name: str = "ashlar"  # the answer of torch.cuda.get_allocator_backend()
     graphs: str = "native"  # the allocator of graphs' private pools
+    ipc: str = "native"  # whose memory other processes can open
     tier: str = "auto"
+
+    def of_shim(self) -> str:
+        """The options of the shim."""
+        return f"name:{self.name},graphs:{self.graphs},ipc:{self.ipc}"
 
     def backend(self) -> str | None:
         """The value of the library's key backend, or None if the text has none."""
@@ -69,8 +79,9 @@ def parse(text: str) -> Settings:
         if own.setdefault(key, value) != value:
             raise SettingsError(f"the setting {key} is given twice, as {own[key]} and as {value}")
     parsed = Settings(library=",".join(rest), **own)
-    if parsed.graphs == "ashlar" and parsed.backend() not in (None, "paged"):
-        raise SettingsError(f"the setting graphs:ashlar needs the backend paged, not {parsed.backend()}")
+    for key in ("graphs", "ipc"):
+        if getattr(parsed, key) == "ashlar" and parsed.backend() not in (None, "paged", "planned"):
+            raise SettingsError(f"the setting {key}:ashlar needs the backend paged, not {parsed.backend()}")
     return parsed
 
 

@@ -2,11 +2,14 @@
 
     python3 graphpools.py [manual training compiled] [--replays 30]
 
-manual: a transformer's forward pass is captured for eight batch sizes in one pool. training: whole steps, for eight batch
-sizes. compiled: torch.compile(mode="reduce-overhead") for eight batch sizes, in random order. Each runs in a process of
-its own for each allocator. It prints one line of JSON a run: the peak of the reserved bytes over that of the requested
-ones, and the median time of a step. Results must be equal bit for bit for all allocators. Then each workload runs with a
-limit of 1.01 times the requested peak.
+manual: a transformer's forward pass is captured for eight batch sizes in one pool. training: whole steps, for eight
+batch sizes. compiled: torch.compile(mode="reduce-overhead") for eight batch sizes, in random order. Each runs in a
+process of its own for each allocator. It prints one line of JSON a run: the peak of the reserved bytes over that of the
+requested ones, and the median time of a step. Results must be equal bit for bit for all allocators. Then each workload
+runs with a limit of 1.01 times the requested peak.
+
+For manual and training a line also has the floor: no allocator can reserve less, over the requested peak, because the
+memory that a capture has used stays with the pool while its graphs live.
 """
 import argparse
 import hashlib
@@ -59,28 +62,71 @@ def replay_all(torch, replay, order, replays):
     return total
 
 
+PEAKS = {"requested": 0, "reserved": 0}
+
+
+def note_peaks(torch):
+    """Returns the peaks of the whole run, although PyTorch's are reset during it."""
+    stats = torch.cuda.memory_stats()
+    for name in PEAKS:
+        PEAKS[name] = max(PEAKS[name], stats[f"{name}_bytes.all.peak"])
+    return PEAKS
+
+
+class Floor:
+    """The bytes that any allocator must reserve: at each time the live bytes outside the pool, and the most bytes that
+    were live in the pool during a capture so far."""
+
+    def __init__(self, torch):
+        self.torch, self.live, self.most, self.bytes = torch, 0, 0, 0
+
+    def start(self):
+        self.torch.cuda.synchronize()
+        note_peaks(self.torch)
+        self.torch.cuda.reset_peak_memory_stats()
+        self.before = self.now()
+
+    def now(self, which="current"):
+        return self.torch.cuda.memory_stats()[f"requested_bytes.all.{which}"]
+
+    def eager(self):
+        """Counts what ran since start, without a capture."""
+        self.bytes = max(self.bytes, self.now("peak") - self.live + self.most)
+
+    def captured(self):
+        """Counts the capture that ran since start. It must not free what was allocated before it."""
+        outside = self.before - self.live
+        self.most = max(self.most, self.now("peak") - outside)
+        self.live = self.now() - outside
+        self.bytes = max(self.bytes, outside + self.most)
+
+
 def capture_sizes(torch, step):
-    """Captures step(n) for all sizes in one pool, and returns the graphs with their results."""
-    pool, graphs = None, {}
+    """Captures step(n) for all sizes in one pool, and returns the graphs with their results, and the floor in bytes."""
+    pool, graphs, floor = None, {}, Floor(torch)
     for n in sorted(SIZES, key=lambda n: (n * 7) % 11):
+        floor.start()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             step(n)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+        floor.eager()
         g = torch.cuda.CUDAGraph()
+        floor.start()
         with torch.cuda.graph(g, pool=pool):
             out = step(n)
+        floor.captured()
         pool = g.pool()
         graphs[n] = (g, out)
-    return graphs
+    return graphs, floor.bytes
 
 
 def manual(torch, replays):
     net, xs = model(torch).eval(), inputs(torch)
     with torch.no_grad():
-        graphs = capture_sizes(torch, lambda n: net(xs[n]).mean(1))
+        graphs, floor = capture_sizes(torch, lambda n: net(xs[n]).mean(1))
     random.seed(3)
     order = random.sample(SIZES, len(SIZES))
     results = {}
@@ -88,7 +134,7 @@ def manual(torch, replays):
         graphs[n][0].replay()
         torch.cuda.synchronize()
         results[n] = digest(graphs[n][1])
-    return results, replay_all(torch, lambda n: graphs[n][0].replay(), order, replays)
+    return results, replay_all(torch, lambda n: graphs[n][0].replay(), order, replays), floor
 
 
 def training(torch, replays):
@@ -102,7 +148,7 @@ def training(torch, replays):
             torch._foreach_add_(parameters, grads, alpha=-1e-3)
         return loss
 
-    graphs = capture_sizes(torch, step)
+    graphs, floor = capture_sizes(torch, step)
     random.seed(4)
     results = {}
     for i in range(24):
@@ -110,7 +156,7 @@ def training(torch, replays):
         graphs[n][0].replay()
         torch.cuda.synchronize()
         results[f"{i}: {n}"] = digest(graphs[n][1])
-    return results, replay_all(torch, lambda n: graphs[n][0].replay(), SIZES, replays)
+    return results, replay_all(torch, lambda n: graphs[n][0].replay(), SIZES, replays), floor
 
 
 def compiled(torch, replays):
@@ -131,7 +177,7 @@ def compiled(torch, replays):
             n = random_order.choice(SIZES)
             again = digest(run(n))
             assert again == results[n], f"size {n}: {again}, and {results[n]} before"
-        return results, replay_all(torch, run, SIZES, replays)
+        return results, replay_all(torch, run, SIZES, replays), 0
 
 
 def child(workload, replays, limit):
@@ -142,13 +188,15 @@ def child(workload, replays, limit):
         torch.cuda.set_per_process_memory_fraction(limit / total)
     line = {}
     try:
-        results, ms = {"manual": manual, "training": training, "compiled": compiled}[workload](torch, replays)
+        results, ms, floor = {"manual": manual, "training": training, "compiled": compiled}[workload](torch, replays)
         torch.cuda.synchronize()
         line = {"results": results, "ms": round(ms, 3)}
+        if floor:
+            line["floor"] = floor
     except torch.OutOfMemoryError as e:
         line = {"error": str(e).splitlines()[0][:200]}
-    s = torch.cuda.memory_stats()
-    line["requested"], line["reserved"] = s["requested_bytes.all.peak"], s["reserved_bytes.all.peak"]
+    peaks = note_peaks(torch)
+    line["requested"], line["reserved"] = peaks["requested"], peaks["reserved"]
     pools = {}
     for segment in torch.cuda.memory_snapshot():
         key = str(segment["segment_pool_id"])
@@ -185,8 +233,9 @@ def main():
             results[allocator] = r.pop("results", None)
             if allocator == "native":
                 requested = r.get("requested", 0)
-            if "reserved" in r:
-                r["ratio"] = round(r["reserved"] / r["requested"], 4)
+            for of, ratio in (("reserved", "ratio"), ("floor", "floor")):
+                if of in r:
+                    r[ratio] = round(r[of] / r["requested"], 4)
             print(json.dumps({"workload": workload, "allocator": allocator, **r}), flush=True)
         equal = all(r is not None and r == results["native"] for r in results.values())
         wrong += not equal

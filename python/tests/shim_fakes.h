@@ -68,6 +68,8 @@ struct Ashlar {
 	int peers = 0;
 	int captures = 0; // in progress
 	int emptied = 0;
+	std::map<std::string, int> opened; // users by handle
+	ashlar_status next_close = ASHLAR_OK;
 };
 
 inline Ashlar ashlar;
@@ -257,6 +259,37 @@ inline ashlar_status end_capture(int32_t) {
 	return ASHLAR_OK;
 }
 
+// The handles of blocks are numbers.
+inline ashlar_status share(void *p, uint32_t, ashlar_handle_fn fn, void *ctx) {
+	if (ashlar.always != ASHLAR_OK) {
+		return fail(ashlar.always, "told to fail");
+	}
+	const std::string handle = "ashlar " + std::to_string(reinterpret_cast<uintptr_t>(p));
+	fn(ctx, handle.data(), handle.size(), 512);
+	return ASHLAR_OK;
+}
+
+inline ashlar_status open_shared(int32_t, const void *handle, size_t n, void **out) {
+	const std::string text(static_cast<const char *>(handle), n);
+	if (text == "ashlar gone") {
+		return fail(ASHLAR_INVALID, "the exporter is gone");
+	}
+	if (text.compare(0, 7, "ashlar ") != 0) {
+		return ASHLAR_UNKNOWN;
+	}
+	ashlar.opened[text]++;
+	*out = reinterpret_cast<void *>(std::stoull(text.substr(7)));
+	return ASHLAR_OK;
+}
+
+inline ashlar_status close_shared(void *p) {
+	if (ashlar.next_close != ASHLAR_OK) {
+		return fail(ashlar.next_close, "told to fail");
+	}
+	ashlar.opened["ashlar " + std::to_string(reinterpret_cast<uintptr_t>(p))]--;
+	return ASHLAR_OK;
+}
+
 inline ashlar_api api() {
 	ashlar_api api{};
 	api.version = ASHLAR_API_VERSION;
@@ -277,6 +310,9 @@ inline ashlar_api api() {
 	api.enable_peer = enable_peer;
 	api.begin_capture = begin_capture;
 	api.end_capture = end_capture;
+	api.share = share;
+	api.open_shared = open_shared;
+	api.close_shared = close_shared;
 	return api;
 }
 
@@ -363,6 +399,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return fake::events_done ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *) {
+	std::memset(handle, 'n', sizeof(*handle));
+	return cudaSuccess;
+}
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned int) { return cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t) {
 	fake::copies++;

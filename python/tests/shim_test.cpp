@@ -79,10 +79,10 @@ const MempoolId_t none{0, 0};
 
 caching::CUDAAllocator *native = nullptr;
 
-void install(bool initialized = true) {
+void install(bool initialized = true, const char *options = "name:ashlar") {
 	native = caching::get();
 	char err[500] = "";
-	EQUAL(ashlar_shim_install(&table, "name:ashlar", err, sizeof(err)), 0);
+	EQUAL(ashlar_shim_install(&table, options, err, sizeof(err)), 0);
 	EQUAL(std::string(err), "");
 	if (initialized) {
 		caching::init(2);
@@ -609,10 +609,41 @@ void test_native_push_is_of_the_thread() {
 	WANT(ashlar_shim_owns(caching::raw_alloc(512)));
 }
 
+// With ipc:ashlar, other processes open Ashlar's blocks by Ashlar's handles, and native's by native's.
+void test_ipc_of_ashlars_memory() {
+	install(true, "name:ashlar,ipc:ashlar");
+	auto *ours = static_cast<char *>(caching::raw_alloc(1000));
+	const caching::ShareableHandle handle = caching::shareIpcHandle(ours);
+	EQUAL(handle.handle, "ashlar " + std::to_string(reinterpret_cast<uintptr_t>(ours)));
+	EQUAL(handle.offset, 512);
+	ashlar_shim_native_push();
+	void *theirs = caching::raw_alloc(1000);
+	ashlar_shim_native_pop();
+	WANT(caching::shareIpcHandle(theirs).handle.compare(0, 6, "ashlar") != 0);
+	{
+		const std::shared_ptr<void> first = caching::getIpcDevPtr(handle.handle);
+		const std::shared_ptr<void> second = caching::getIpcDevPtr(handle.handle);
+		WANT(first.get() == ours && second.get() == ours);
+		EQUAL(fake::ashlar.opened[handle.handle], 2);
+	}
+	EQUAL(fake::ashlar.opened[handle.handle], 0);
+	WANT(contains(thrown([] { caching::getIpcDevPtr("ashlar gone"); }), "getIpcDevPtr: the exporter is gone"));
+	// Native judges a handle that is not Ashlar's: this one has a version of the future.
+	WANT(contains(thrown([] { caching::getIpcDevPtr("\x7f" "e of PyTorch"); }), "future version of torch"));
+	fake::ashlar.next_close = ASHLAR_FAILED;
+	caching::getIpcDevPtr(handle.handle).reset(); // it says so, and does not throw
+	fake::ashlar.always = ASHLAR_UNSUPPORTED;
+	WANT(contains(thrown([&] { caching::shareIpcHandle(ours); }), "shareIpcHandle: told to fail"));
+	fake::ashlar.always = ASHLAR_OK;
+	caching::raw_delete(ours);
+	caching::raw_delete(theirs);
+}
+
 void test_other_processes_and_devices() {
 	install();
 	void *ours = caching::raw_alloc(1000);
-	WANT(contains(thrown([&] { caching::shareIpcHandle(ours); }), "ashlar.native_pool()"));
+	const std::string refused = thrown([&] { caching::shareIpcHandle(ours); });
+	WANT(contains(refused, "ashlar.native_pool()") && contains(refused, "ipc:ashlar"));
 	size_t size = 0;
 	WANT(caching::getBaseAllocation(static_cast<char *>(ours) + 10, &size) == ours);
 	EQUAL(size, size_t{1024});
@@ -723,7 +754,7 @@ const Test tests[] = {
 	TEST(private_pools_are_natives), TEST(checkpoints_carry_our_deleter), TEST(record_stream), TEST(out_of_memory),
 	TEST(pools_for_the_last_resort), TEST(peaks_of_the_sum), TEST(one_limit),
 	TEST(limit_to_the_last_byte), TEST(limit_of_the_settings), TEST(history), TEST(caching_off),
-	TEST(native_push_is_of_the_thread), TEST(other_processes_and_devices), TEST(refusals), TEST(threads),
+	TEST(native_push_is_of_the_thread), TEST(other_processes_and_devices), TEST(ipc_of_ashlars_memory), TEST(refusals), TEST(threads),
 };
 
 } // namespace

@@ -141,7 +141,7 @@ class Command(unittest.TestCase):
         lines = result.stdout.splitlines()
         self.assertEqual(lines[1].split(), ["bytes", "native", "ashlar"])
         self.assertEqual([line.split()[0] for line in lines[2:]], ["512", "4,096", "1,048,576", "67,108,864"])
-        self.assertEqual(app.calls().count("install name:ashlar,graphs:native"), 2)
+        self.assertEqual(app.calls().count("install name:ashlar,graphs:native,ipc:native"), 2)
         self.assertEqual(app.run("-m", "ashlar", "bench", "torch", STUB_DEVICES="0").returncode, 3)
 
     def test_without_the_go_program_the_error_says_how_to_get_it(self):

@@ -19,7 +19,7 @@ class Enable(unittest.TestCase):
             "print(ashlar.enable('limit:1GiB,name:native'), ashlar.is_enabled(), ashlar.tier(), ashlar.backend())"
         )
         self.assertEqual(out.splitlines(), ["False None None", "True True shim paged"])
-        self.assertEqual(app.calls(), ["init 2 limit:1GiB", "install name:native,graphs:native", "closing"])
+        self.assertEqual(app.calls(), ["init 2 limit:1GiB", "install name:native,graphs:native,ipc:native", "closing"])
 
     def test_a_second_call_is_a_no_op_unless_its_settings_differ(self):
         app = Installation()
@@ -27,7 +27,7 @@ class Enable(unittest.TestCase):
             ENABLE + "ashlar.enable(); ashlar.enable('', tier='auto')\nprint('so far')\nashlar.enable('limit:1GiB')"
         )
         self.assertIn("SettingsError: ashlar: already enabled", text)
-        self.assertEqual(app.calls().count("install name:ashlar,graphs:native"), 1)
+        self.assertEqual(app.calls().count("install name:ashlar,graphs:native,ipc:native"), 1)
 
     def test_settings_come_from_the_variable(self):
         app = Installation()
@@ -82,7 +82,7 @@ class Enable(unittest.TestCase):
             "threads = [threading.Thread(target=ashlar.enable) for _ in range(8)]\n"
             "[t.start() for t in threads]; [t.join() for t in threads]\nassert ashlar.is_enabled()"
         )
-        self.assertEqual(app.calls().count("install name:ashlar,graphs:native"), 1)
+        self.assertEqual(app.calls().count("install name:ashlar,graphs:native,ipc:native"), 1)
 
 
     def test_enable_in_one_thread_and_import_in_another_do_not_wait_for_each_other(self):
@@ -95,7 +95,7 @@ class Enable(unittest.TestCase):
             "[t.start() for t in threads]; [t.join() for t in threads]\nassert ashlar.is_enabled()",
             STUB_SLOW_IMPORT="0.3",
         )
-        self.assertEqual(app.calls().count("install name:ashlar,graphs:native"), 1)
+        self.assertEqual(app.calls().count("install name:ashlar,graphs:native,ipc:native"), 1)
 
 
 class Tiers(unittest.TestCase):
@@ -197,7 +197,7 @@ class Calls(unittest.TestCase):
             "print(len(s), s['allocation.all.current'], s['allocation.all.freed'], s['oversize_segments.peak'],\n"
             "      s['requested_bytes.large_pool.freed'], s['num_ooms'], s['max_split_size'], s['stalls'], s['limit'])"
         )
-        self.assertEqual(out, f"{9 * 3 * 4 + 2 * 4 + 6 + 4} 1 4 5 77 6 -1 9 0")
+        self.assertEqual(out, f"{9 * 3 * 4 + 2 * 4 + 6 + 6} 1 4 5 77 6 -1 9 0")
 
     def test_limits_bound_both_allocators(self):
         out = Installation().python(
@@ -245,7 +245,7 @@ class Fork(unittest.TestCase):
             "os.wait()"
         )
         self.assertEqual(out.splitlines(), ["3"] * 5 + ["True paged"])
-        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native", "closing"])  # one, by the parent
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native,ipc:native", "closing"])  # one, by the parent
 
     def test_a_child_that_enables_for_the_first_time_may(self):
         out = Installation().python(

@@ -78,7 +78,7 @@ class Run(unittest.TestCase):
             "print(ashlar.is_enabled())",
         )  # fmt: skip
         self.assertEqual(result.stdout.splitlines(), ["True True"] * 2 + ["False"], result.stderr)
-        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native", "closing"] * 2)
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native,ipc:native", "closing"] * 2)
 
     def test_it_is_enabled_once_and_closed_after_the_programs_handlers(self):
         app = application()
@@ -88,7 +88,7 @@ class Run(unittest.TestCase):
             "init = torch._C._cuda_init\ntorch.cuda.init(); torch.cuda.init()\nprint(init is torch._C._cuda_init)",
         )  # fmt: skip
         self.assertEqual(result.stdout.strip(), "False", result.stderr)
-        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native", "unpin 8", "closing"])
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native,ipc:native", "unpin 8", "closing"])
 
     def test_a_recording_that_begins_before_cuda_is_of_ashlar(self):
         app = application()
@@ -99,7 +99,7 @@ class Run(unittest.TestCase):
         )  # fmt: skip
         original = "the original _cuda_record_memory_history was called"
         self.assertEqual(result.stdout.splitlines(), ["False", f"{original} True"], result.stderr)
-        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native", "closing"])
+        self.assertEqual(app.calls(), ["init 2 ", "install name:ashlar,graphs:native,ipc:native", "closing"])
 
     def test_options_set_the_settings_and_leniency(self):
         app = application()

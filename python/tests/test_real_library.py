@@ -87,6 +87,19 @@ class RealLibrary(unittest.TestCase):
              f"0 {10 * mib} {6 * mib}", f"{10 * mib} 0 0"],
         )  # fmt: skip
 
+    def test_steps_are_planned_and_counted(self):
+        out = self.app.python(
+            PLUGGABLE.replace("backend:paged", "backend:planned") + "def step():\n"
+            "    kept = [(malloc(n << 20), n << 20) for n in range(3, 15)]\n"
+            "    for p, n in kept: current.free(p, n, 0, None)\n"
+            "weights = [malloc(9 << 20) for _ in range(4)]\nprint(ashlar.stats(0)['plan.steps'], ashlar.backend())\n"
+            "while ashlar.stats(0)['plan.steps'] == 0: step()\n"
+            "for _ in range(9): step()\n"
+            "stats = ashlar.stats(0)\nprint(stats['plan.steps'], stats['plan.plans'], stats['plan.placed'] >= 84)\n"
+            "for p in weights: current.free(p, 9 << 20, 0, None)"
+        ).splitlines()
+        self.assertEqual(out, ["0 planned", "1 1 True"])
+
     def test_children_made_by_fork_collect_garbage_free_and_end(self):
         out = self.app.python(
             PLUGGABLE + "import gc, os, sys, threading\np = malloc(1 << 20)\n"

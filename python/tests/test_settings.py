@@ -12,14 +12,16 @@ from ashlar.errors import SettingsError  # noqa: E402
 
 class Parse(unittest.TestCase):
     def test_own_keys_are_taken_out_and_the_rest_goes_to_the_library(self):
-        parsed = settings.parse("backend:paged, name:native,limit:18GiB,tier:jit,graphs:native")
+        parsed = settings.parse("backend:paged, name:native,limit:18GiB,tier:jit,graphs:native,ipc:ashlar")
         self.assertEqual(parsed.library, "backend:paged,limit:18GiB")
         self.assertEqual((parsed.name, parsed.tier, parsed.graphs), ("native", "jit", "native"))
+        self.assertEqual(parsed.of_shim(), "name:native,graphs:native,ipc:ashlar")
         self.assertEqual(parsed.backend(), "paged")
 
     def test_defaults(self):
         parsed = settings.parse("")
         self.assertEqual((parsed.library, parsed.name, parsed.tier), ("", "ashlar", "auto"))
+        self.assertEqual(parsed.of_shim(), "name:ashlar,graphs:native,ipc:native")
         self.assertIsNone(parsed.backend())
 
     def test_commas_in_brackets_do_not_separate(self):
@@ -33,6 +35,8 @@ class Parse(unittest.TestCase):
             ("name:cuda", "name can be ashlar or native, not 'cuda'"),
             ("graphs:torch", "graphs can be native or ashlar, not 'torch'"),
             ("graphs:ashlar,backend:caching", "graphs:ashlar needs the backend paged, not caching"),
+            ("ipc:torch", "ipc can be native or ashlar, not 'torch'"),
+            ("backend:bfc,ipc:ashlar", "ipc:ashlar needs the backend paged, not bfc"),
             ("tier:fast", "tier can be auto or shim or jit or pluggable, not 'fast'"),
             ("tier:jit,tier:shim", "tier is given twice, as jit and as shim"),
         ):

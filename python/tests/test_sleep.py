@@ -53,6 +53,10 @@ class Sleep(unittest.TestCase):
         out = Installation().python(ENABLE + "s = ashlar.stats(0); print(s['paused_bytes'], s['paused_host_bytes'])")
         self.assertEqual(out, "21 22")
 
+    def test_statistics_have_what_is_shared(self):
+        out = Installation().python(ENABLE + "s = ashlar.stats(0); print(s['shared_blocks'], s['opened_blocks'])")
+        self.assertEqual(out, "31 32")
+
 
 if __name__ == "__main__":
     unittest.main()

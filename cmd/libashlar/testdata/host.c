@@ -13,7 +13,7 @@
 #include "../ashlar.h"
 
 static const ashlar_api *api;
-static void (*inject_panic)(void);
+static void (*inject_panic)(int how);
 
 #define CHECK(condition)                                                                                         \
 	do {                                                                                                     \
@@ -70,6 +70,41 @@ static void test_pins(void)
 	CHECK(api->unpin(p) == ASHLAR_OK && live() == 1);
 	CHECK(api->unpin(p) == ASHLAR_OK && live() == 0);
 	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK && api->unpin(p) == ASHLAR_INVALID && api->free(p) == ASHLAR_OK);
+}
+
+struct handle {
+	char bytes[4096];
+	size_t n;
+	int64_t offset;
+};
+
+static void keep_handle(void *ctx, const void *bytes, size_t n, int64_t offset)
+{
+	struct handle *h = ctx;
+	CHECK(n <= sizeof h->bytes);
+	memcpy(h->bytes, bytes, n);
+	h->n = n;
+	h->offset = offset;
+}
+
+/* A block has the same handle each time, and errors are told. Go's tests of internal/dropin have two processes. */
+static void test_shares(void)
+{
+	void *p, *q = &p;
+	struct handle h, again;
+	int64_t exported, open;
+	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK);
+	CHECK(api->share(p, ASHLAR_TORCH_HANDLE, keep_handle, &h) == ASHLAR_OK && h.n > 26);
+	CHECK(api->share((char *)p + 9, ASHLAR_TORCH_HANDLE, keep_handle, &again) == ASHLAR_OK);
+	CHECK(again.n == h.n && memcmp(again.bytes, h.bytes, h.n) == 0 && again.offset == h.offset + 9);
+	CHECK(api->shared_info(&exported, &open) == ASHLAR_OK && exported == 1 && open == 0);
+	CHECK(api->open_shared(0, h.bytes, h.n, &q) == ASHLAR_INVALID && q == NULL);
+	CHECK(strstr(api->last_error(), "this process made the handle"));
+	CHECK(api->open_shared(0, "\2c", 2, &q) == ASHLAR_UNKNOWN && api->open_shared(0, NULL, 0, &q) == ASHLAR_UNKNOWN);
+	CHECK(api->close_shared(p) == ASHLAR_UNKNOWN && api->close_shared(NULL) == ASHLAR_OK);
+	CHECK(api->share(&p, 0, keep_handle, &h) == ASHLAR_UNKNOWN);
+	CHECK(api->free(p) == ASHLAR_OK);
+	CHECK(api->shared_info(&exported, &open) == ASHLAR_OK && exported == 0);
 }
 
 /* The limit holds, and an error says that it was the limit. */
@@ -245,8 +280,8 @@ static void test_panics(void)
 	char text[10];
 	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK);
 #define PANICS(call)                                                            \
-	inject_panic();                                                         \
-	CHECK((call) == ASHLAR_FAILED && strstr(api->last_error(), "injected"))
+	inject_panic(1);                                                        \
+	CHECK((call) == ASHLAR_FAILED && strncmp(api->last_error(), "ashlar: injected\n", 17) == 0)
 	PANICS(api->init(2, ""));
 	PANICS(api->alloc(0, 0, MIB, 0, &q));
 	PANICS(api->free(p));
@@ -270,7 +305,31 @@ static void test_panics(void)
 	PANICS(api->pause(0, "", 0));
 	PANICS(api->resume(0, "", 0));
 	PANICS(api->pause_info(0, &n, &n));
-	CHECK(api->free(p) == ASHLAR_OK && live() == 0);
+	/* After the first, every call fails with its text, and none waits for what it may have left locked. */
+	CHECK(api->free(p) == ASHLAR_FAILED && strstr(api->last_error(), "earlier call: injected\n"));
+	CHECK(api->alloc(0, 0, MIB, 0, &q) == ASHLAR_FAILED && api->init(2, "") == ASHLAR_FAILED);
+	CHECK(api->stats(0, &s) == ASHLAR_FAILED && strstr(api->last_error(), "earlier call: injected\n"));
+}
+
+static void *panic_locked(void *unused)
+{
+	void *p;
+	(void)unused;
+	inject_panic(2);
+	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_FAILED);
+	return NULL;
+}
+
+/* A call that waits for a lock when another panics with it does not wait for ever: the process is aborted. */
+static void test_stuck(void)
+{
+	pthread_t thread;
+	void *p;
+	alarm(60);
+	CHECK(pthread_create(&thread, NULL, panic_locked, NULL) == 0);
+	inject_panic(3);
+	api->alloc(0, 0, MIB, 0, &p);
+	CHECK(!"the call returned");
 }
 
 static atomic_int stop;
@@ -305,6 +364,7 @@ static void test_forks(int n)
 			CHECK(strstr(api->last_error(), "forked"));
 			CHECK(api->free(p) == ASHLAR_OK);
 			CHECK(api->record_stream(p, 0, 0) == ASHLAR_FORKED && api->block(p, &b) == ASHLAR_FORKED);
+			CHECK(api->share(p, 0, keep_handle, NULL) == ASHLAR_FORKED && api->close_shared(p) == ASHLAR_OK);
 			CHECK(api->begin_tag("x") == ASHLAR_FORKED && api->pause(0, "", 0) == ASHLAR_FORKED);
 			CHECK(api->empty_cache(-1) == ASHLAR_FORKED && api->init(2, "") == ASHLAR_FORKED);
 			CHECK(api->stats(0, &s) == ASHLAR_OK && s.arrays[ASHLAR_ALLOCATION][0].current >= 1);
@@ -368,7 +428,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	const ashlar_api *(*get)(uint32_t) = (const ashlar_api *(*)(uint32_t))dlsym(library, "ashlar_get_api");
-	inject_panic = (void (*)(void))dlsym(library, "ashlar_inject_panic");
+	inject_panic = (void (*)(int))dlsym(library, "ashlar_inject_panic");
 	CHECK(get(ASHLAR_API_VERSION + 1) == NULL);
 	api = get(ASHLAR_API_VERSION);
 	CHECK(api != NULL && api->version == ASHLAR_API_VERSION && api->bytes == sizeof *api);
@@ -382,7 +442,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pools", test_pools}, {"pauses", test_pauses},
+		{"panics", test_panics}, {"stuck", test_stuck}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pools", test_pools}, {"pauses", test_pauses}, {"shares", test_shares},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {

@@ -23,7 +23,8 @@ namespace ashlar {
 // follow. A pointer is native's if Ashlar does not know it.
 //
 // With the setting graphs:ashlar private pools are Ashlar's too. Native has a pool of the same ID beside each, for the
-// allocations that it serves, and it keeps the pools whose memory comes from an allocator of the program.
+// allocations that it serves, and it keeps the pools whose memory comes from an allocator of the program. With the
+// setting ipc:ashlar other processes open Ashlar's memory too.
 //
 // Every DataPtr that it returns has the same deleter, for native's memory too. PyTorch compares deleters with
 // raw_deleter() in setCheckpointPoolState, and native does so in recordStream.
@@ -132,6 +133,7 @@ class Allocator final : public caching::CUDAAllocator {
 	struct Options {
 		std::string name = "ashlar";
 		bool own_pools = false; // private pools are Ashlar's
+		bool own_ipc = false;   // blocks of Ashlar's are shared with other processes
 	};
 	static Options parse(const std::string &text);
 

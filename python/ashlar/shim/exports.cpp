@@ -32,10 +32,13 @@ Allocator::Options Allocator::parse(const std::string &text) {
 			options.name = option.substr(5);
 		} else if (option == "graphs:ashlar" || option == "graphs:native") {
 			options.own_pools = option == "graphs:ashlar";
+		} else if (option == "ipc:ashlar" || option == "ipc:native") {
+			options.own_ipc = option == "ipc:ashlar";
 		} else {
 			TORCH_CHECK(
 				false, "unknown option \"", option,
-				"\": want name:ashlar or name:native, and graphs:native or graphs:ashlar");
+				"\": want name:ashlar or name:native, graphs:native or graphs:ashlar, and ipc:native or "
+				"ipc:ashlar");
 		}
 	}
 	return options;

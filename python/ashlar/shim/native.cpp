@@ -120,19 +120,7 @@ void *Allocator::getBaseAllocation(void *p, size_t *size) {
 	return reinterpret_cast<void *>(static_cast<uintptr_t>(block.address));
 }
 
-// Other processes and devices
-
-caching::ShareableHandle Allocator::shareIpcHandle(void *p) {
-	TORCH_CHECK(
-		!owns(p),
-		"ashlar: memory of Ashlar cannot be shared with another process. Allocate the tensor within "
-		"`with ashlar.native_pool():`, so that PyTorch's own allocator holds it");
-	return native_->shareIpcHandle(p);
-}
-
-std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
-	return native_->getIpcDevPtr(std::move(handle));
-}
+// Other devices
 
 void Allocator::enablePeerAccess(DeviceIndex device, DeviceIndex peer) {
 	native_->enablePeerAccess(device, peer);

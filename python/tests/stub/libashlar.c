@@ -174,11 +174,17 @@ static ashlar_status pause_info(int32_t device, int64_t *paused, int64_t *host) 
 	return ASHLAR_OK;
 }
 
+static ashlar_status shared_info(int64_t *exported, int64_t *open) {
+	*exported = 31, *open = 32;
+	return ASHLAR_OK;
+}
+
 static const ashlar_api table = {
 	STUB_VERSION, STUB_BYTES, "stub", last_error, init, alloc, free_, record_stream, block, pin, unpin, set_limit,
 	empty_cache, cache_info, stats, reset, reset, snapshot, observe, enable_peer, runtime_info, closing, capture,
 	capture, begin_tag, end_tag, pause_, resume, pause_info,
 	NULL, NULL, NULL, NULL, NULL, NULL, /* private pools, which Python does not call */
+	NULL, NULL, NULL, shared_info,
 };
 
 const ashlar_api *ashlar_get_api(uint32_t want) { return want <= STUB_VERSION ? &table : NULL; }
