@@ -1,12 +1,15 @@
 package tensor_test
 
 import (
+	"errors"
+	"runtime"
 	"slices"
 	"testing"
 
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
@@ -49,6 +52,25 @@ func TestWithAllocator(t *testing.T) {
 	}
 }
 
+// A storage has the bytes asked for until it is released, and there is none if the allocator has no room.
+func TestAlloc(t *testing.T) {
+	for name, p := range tensortest.HostAndSim(t) {
+		counted := layer.NewLimiter(p.Allocator(), 1<<20)
+		q := p.WithAllocator(counted)
+		s, err := q.Alloc(1000)
+		if err != nil || s == nil || s.Size() != 1000 || counted.Live() < 1000 {
+			t.Fatalf("%s: Alloc of 1000 bytes: %v, %v, %d bytes are live", name, s, err, counted.Live())
+		}
+		if more, err := q.Alloc(1 << 20); !errors.Is(err, mem.ErrNoMemory) || more != nil {
+			t.Errorf("%s: Alloc of more than there is room for: %v, %v", name, more, err)
+		}
+		s.Release()
+		if counted.Live() != 0 {
+			t.Errorf("%s: %d bytes are live after the release", name, counted.Live())
+		}
+	}
+}
+
 // Foreign memory takes nothing from an allocator.
 func TestBlockSizeOfForeignMemory(t *testing.T) {
 	p := tensortest.Host(t)
@@ -59,5 +81,26 @@ func TestBlockSizeOfForeignMemory(t *testing.T) {
 	defer s.Release()
 	if s.BlockSize() != 0 || s.Allocator() != nil {
 		t.Errorf("a block of %d bytes of %v", s.BlockSize(), s.Allocator())
+	}
+}
+
+// A dropped storage whose memory is not reclaimed yet is live, and its site says that it was dropped.
+func TestLeaksOfDroppedStorages(t *testing.T) {
+	p := tensortest.Host(t)
+	func() {
+		if _, err := p.Alloc(1000); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	runtime.GC()
+	l := p.Leaks()
+	if l.Count != 1 || l.Dropped != 0 || len(l.Sites) != 1 || l.Sites[0].Count != 1 || l.Sites[0].Dropped != 1 {
+		t.Errorf("%+v, want one live storage, and that its site dropped it", l)
+	}
+	if n := p.Reclaim(); n != 1 {
+		t.Errorf("Reclaim of one storage freed %d", n)
+	}
+	if l := p.Leaks(); l.Count != 0 || l.Dropped != 1 {
+		t.Errorf("after Reclaim: %+v", l)
 	}
 }

@@ -349,6 +349,47 @@ func TestDefect25_ARequestWithoutRoomIsReportedOnce(t *testing.T) {
 	x.Release()
 }
 
+// A request beyond the limit or the device fails although other goroutines free and allocate.
+func TestARequestThatNothingServesEnds(t *testing.T) {
+	for _, limit := range []int64{32 << 20, 1 << 40} {
+		var p *tensor.Place
+		other := &busyAllocator{}
+		p = hostPlace(t, limited(limit), func(c *tensor.Config) {
+			other.Allocator, c.Allocator = c.Allocator, other
+		})
+		other.then = func() { empty(t, p, 1<<10).Release() }
+		if _, err := tensor.Empty(p, dtype.Int8, 65<<20); !errors.Is(err, mem.ErrNoMemory) {
+			t.Error(err)
+		}
+		if other.n > 8 {
+			t.Errorf("limit %d: the allocator was asked %d times", limit, other.n)
+		}
+	}
+}
+
+// A busyAllocator does something else before each large request.
+type busyAllocator struct {
+	mem.Allocator
+	then func()
+	n    int // large requests
+}
+
+func (a *busyAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(s, size, mem.AllocOptions{})
+}
+
+func (a *busyAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if size > 64<<20 {
+		if a.n++; a.n > 1000 {
+			panic("a request goes on for ever")
+		}
+		a.then()
+	}
+	return mem.AllocWith(a.Allocator, s, size, o)
+}
+
+func (a *busyAllocator) Unwrap() mem.Allocator { return a.Allocator }
+
 // foreign returns a tensor over memory with a deleter.
 func foreign(t *testing.T, p *tensor.Place, deleter func()) (*tensor.Tensor, error) {
 	t.Helper()

@@ -59,7 +59,7 @@ func newNumPyFloats(values []float64, d dtype.DType, plus bool, o PrintOptions) 
 		}
 		signed = signed || x == math.Inf(-1)
 	}
-	small := greatest > 0 && (least < 1e-4 || quotient(greatest, least, d) > 1000)
+	small := least < 1e-4 || quotient(greatest, least, d) > 1000 // not if all are zero: least is infinite then
 	f.exponents = greatest >= 1e8 || o.SciMode == SciAlways || (small && o.SciMode == SciAuto)
 	f.measure(values)
 	if slices.ContainsFunc(values, func(x float64) bool { return !finite(x) }) {

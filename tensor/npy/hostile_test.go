@@ -316,7 +316,9 @@ func FuzzNPY(f *testing.F) {
 	}
 	p := tensortest.Host(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		x, err := Read(p, bytes.NewReader(b))
+		var x *tensor.Tensor
+		var err error
+		testkit.AllocatesAtMost(t, len(b), 100, 1<<20, func() { x, err = Read(p, bytes.NewReader(b)) })
 		if err != nil {
 			return
 		}

@@ -237,7 +237,7 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 	put(t, sub, "a.safetensors", raw(good, make([]byte, 16)))
 	put(t, sub, "bad.safetensors", raw("{", nil))
 	index := func(text string) string { return put(t, sub, "model.safetensors.index.json", []byte(text)) }
-	ok := `{"metadata":{"total_size":16,"other":{"a":[1.5e3,true,null,"x"]}},"weight_map":{"t":"a.safetensors"},"more":[]}`
+	ok := `{"metadata":{"total_size":16,"other":{"a":[1.5e3,0,-0,-0.5,10,true,null,"x"]}},"weight_map":{"t":"a.safetensors"},"more":[]}`
 	s, err := OpenSharded(index(ok), Options{})
 	testkit.Must(t, err)
 	testkit.Must(t, s.Close())
@@ -293,7 +293,9 @@ func FuzzHeader(f *testing.F) {
 	f.Add(raw(good, make([]byte, 16)))
 	f.Add(raw(`{"__metadata__":{"a\u00e9":"\ud83d\ude00"},"x":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]} }  `, make([]byte, 3)))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		h, err := parse("x", file)
+		var h *header
+		var err error
+		testkit.AllocatesAtMost(t, len(file), 200, 1<<20, func() { h, err = parse("x", file) })
 		if err != nil {
 			if !errors.Is(err, ErrFormat) {
 				t.Fatalf("%v", err)
