@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/magazine"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 // A stack is an allocator under test, made for one question, so that none finds what another left.
@@ -20,7 +21,15 @@ type stack struct {
 	io.Closer // closes all of it
 }
 
-func (a *asker) open(name string) (*stack, error) {
+// open opens an allocator by its name in questions, for a task.
+func (a *asker) open(name string, t task) (*stack, error) {
+	switch name {
+	case "paged":
+		al, err := paged.New(a.dev, paged.Config{})
+		return &stack{al, al}, err
+	case "planned":
+		return a.openPlanned(t)
+	}
 	settings := caching.Default()
 	settings.ExpandableSegments = name == "expandable"
 	base, err := caching.New(a.dev, settings)
@@ -53,7 +62,7 @@ func pairs(al mem.Allocator, s driver.Stream, size int64, n int) error {
 
 // warm allocates and frees one block of one size for the time d: "ns" is the time of a pair.
 func (a *asker) warm(name string, size int64, d time.Duration) (_ map[string]float64, err error) {
-	al, err := a.open(name)
+	al, err := a.open(name, pairsTask(size))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +87,7 @@ func (a *asker) warm(name string, size int64, d time.Duration) (_ map[string]flo
 // that were asked of the driver while the clock ran.
 func (a *asker) replace(name string, live, warm, rounds int, seed uint64) (_ answer, err error) {
 	history, checksum := replacements(seed, live, (warm+rounds)*live)
-	al, err := a.open(name)
+	al, err := a.open(name, replaceTask(history, live, seed))
 	if err != nil {
 		return answer{}, err
 	}
@@ -128,7 +137,7 @@ func (a *asker) replace(name string, live, warm, rounds int, seed uint64) (_ ans
 // pairs per microsecond of all together.
 func (a *asker) threads(name string, n int, own bool, d time.Duration) (_ map[string]float64, err error) {
 	const size, few = 4096, 16
-	al, err := a.open(name)
+	al, err := a.open(name, task{})
 	if err != nil {
 		return nil, err
 	}

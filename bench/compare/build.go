@@ -4,6 +4,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,11 +32,27 @@ func places(machine map[string]string) torchPlaces {
 	}
 }
 
+const withoutTorch = "-DWITHOUT_TORCH"
+
 // build compiles the native worker into dir: as C++20, as C++17 and, if PyTorch's headers are in the way, without
 // PyTorch, so that the CUDA runtime is measured all the same. It returns the program, or "" if all attempts failed.
 func build(ctx context.Context, o options, t torchPlaces, dir string) (binary string, attempts []attempt) {
-	binary = filepath.Join(dir, "native")
-	for _, variant := range [][]string{{"-std=c++20"}, {"-std=c++17"}, {"-std=c++17", "-DWITHOUT_TORCH"}} {
+	variants := [][]string{{"-std=c++20"}, {"-std=c++17"}, {"-std=c++17", withoutTorch}}
+	return compile(ctx, o, t, filepath.Join(dir, "native"), variants)
+}
+
+// buildLibrary compiles the same as a library, which the drop-in's worker loads into Python: without PyTorch it would
+// have no use.
+func buildLibrary(ctx context.Context, o options, t torchPlaces, dir string) (library string, attempts []attempt) {
+	variants := [][]string{{"-std=c++20", "-shared", "-fPIC"}, {"-std=c++17", "-shared", "-fPIC"}}
+	return compile(ctx, o, t, filepath.Join(dir, "native.so"), variants)
+}
+
+// compile tries the variants until one compiles.
+func compile(
+	ctx context.Context, o options, t torchPlaces, binary string, variants [][]string,
+) (made string, attempts []attempt) {
+	for _, variant := range variants {
 		argv := t.command(o.cxx, variant, filepath.Join(o.dir, "native", "native.cpp"), binary)
 		output, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 		a := attempt{Command: strings.Join(argv, " "), Output: string(output), OK: err == nil}
@@ -56,7 +73,7 @@ func (t torchPlaces) command(cxx string, variant []string, source, binary string
 		argv = append(argv, "-isystem", dir)
 	}
 	argv = append(argv, source, "-o", binary)
-	if len(variant) == 1 {
+	if !slices.Contains(variant, withoutTorch) {
 		// What the libraries themselves lack, they find by their own paths when the program starts.
 		argv = append(argv, "-L"+t.lib, "-Wl,-rpath,"+t.lib, "-lc10_cuda", "-lc10",
 			"-Wl,--unresolved-symbols=ignore-in-shared-libs")

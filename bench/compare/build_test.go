@@ -33,3 +33,18 @@ func TestBuildTellsWhatItRan(t *testing.T) {
 		}
 	}
 }
+
+// TestBuildLibraryNeedsPyTorch: the library for the drop-in's worker is shared code, and is not tried without PyTorch.
+func TestBuildLibraryNeedsPyTorch(t *testing.T) {
+	library, attempts := buildLibrary(t.Context(), options{dir: "bench", cxx: "no-such-compiler"}, torchPlaces{}, t.TempDir())
+	if library != "" || len(attempts) != 2 {
+		t.Fatalf("%q after %d attempts, want none after 2", library, len(attempts))
+	}
+	for i, a := range attempts {
+		for _, word := range []string{"-shared -fPIC", "-lc10_cuda", "native.so"} {
+			if !strings.Contains(a.Command, word) {
+				t.Errorf("attempt %d: %s: lacks %s", i, a.Command, word)
+			}
+		}
+	}
+}

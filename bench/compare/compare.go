@@ -9,6 +9,7 @@
 //	native    bench/native/native.cpp, built by this command: PyTorch's CUDACachingAllocator in C++, without Python;
 //	          cudaMallocAsync; copies by the CUDA runtime and driver
 //	expanding the same program with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+//	dropin    bench/python/dropin.py: the same C++ in a process of Python in which Ashlar has replaced PyTorch's allocator
 //	python    bench/python/worker.py: copies and operations as PyTorch's users write them. It also says where PyTorch's
 //	          headers are
 //	go        this program with -worker: Ashlar on the device that -device names
@@ -28,7 +29,8 @@
 //
 // # Use
 //
-//	go run ./bench/compare -docs docs/benchmarks.md
+//	go build -tags libashlar -buildmode=c-shared -o bin/libashlar.so ./cmd/libashlar
+//	ASHLAR_LIBRARY=$PWD/bin/libashlar.so go run ./bench/compare -docs docs/benchmarks.md
 //	go run ./bench/compare -what operations -docs docs/benchmarks-operations.md
 //
 // on a machine with PyTorch, CUDA's headers, a C++ compiler and Go. Without Go there, build the program elsewhere with
@@ -110,7 +112,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.dir, "dir", "bench", "where native/ and python/ are")
-	f.StringVar(&o.python, "python", "python3", "the Python that has PyTorch; none measures Ashlar alone")
+	f.StringVar(&o.python, "python", "python3", "the Python that has PyTorch; \"none\" measures Ashlar alone")
 	f.StringVar(&o.cxx, "cxx", "g++", "the C++ compiler")
 	f.StringVar(&o.device, "device", "cuda:0", "Ashlar's device")
 	f.StringVar(&o.out, "o", "", "write the results to this file, after every part")
@@ -131,6 +133,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&s.Threads, "threads", 16, "threads at most")
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if o.python == "none" {
+		o.python = ""
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%q: there are flags only", f.Arg(0))

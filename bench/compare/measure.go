@@ -79,25 +79,42 @@ func measure(ctx context.Context, o options, r *results, progress io.Writer) (er
 // where the headers are.
 func (b *bench) startOthers(ctx context.Context, o options, dir string, parts []part) {
 	b.start(ctx, "python", nil, o.python, filepath.Join(o.dir, "python", "worker.py"))
-	native := func(p part) bool { return p.asks("native") || p.asks("expanding") }
+	native := func(p part) bool { return p.asks("native") || p.asks("expanding") || p.asks("dropin") }
 	if b.workers["python"] == nil || !slices.ContainsFunc(parts, native) {
 		return
 	}
 	fmt.Fprintln(b.progress, "building", filepath.Join(o.dir, "native", "native.cpp"))
-	binary, attempts := build(ctx, o, places(b.r.Machine), dir)
-	b.r.Build = attempts
+	binary := b.built("native", func() (string, []attempt) { return build(ctx, o, places(b.r.Machine), dir) })
+	if binary == "" {
+		return
+	}
+	b.start(ctx, "native", nil, binary)
+	const conf = "expandable_segments:True" // under its name of today and the one before
+	b.start(ctx, "expanding", []string{"PYTORCH_ALLOC_CONF=" + conf, "PYTORCH_CUDA_ALLOC_CONF=" + conf}, binary)
+	b.startDropIn(ctx, o, dir)
+}
+
+// startDropIn starts the worker of PyTorch with Ashlar's drop-in in place of its allocator.
+func (b *bench) startDropIn(ctx context.Context, o options, dir string) {
+	library := b.built("dropin", func() (string, []attempt) { return buildLibrary(ctx, o, places(b.r.Machine), dir) })
+	if library != "" {
+		b.start(ctx, "dropin", nil, o.python, filepath.Join(o.dir, "python", "dropin.py"), library)
+	}
+}
+
+// built builds for a worker and records the attempts. It returns what was built, or "" after a failure.
+func (b *bench) built(worker string, build func() (string, []attempt)) string {
+	binary, attempts := build()
+	b.r.Build = append(b.r.Build, attempts...)
 	for _, a := range attempts {
 		if !a.OK {
 			fmt.Fprintf(b.progress, "%s\n%s\n", a.Command, a.Output)
 		}
 	}
 	if binary == "" {
-		b.fail("building the worker native", errors.New("every attempt failed"))
-		return
+		b.fail("building the worker "+worker, errors.New("every attempt failed"))
 	}
-	b.start(ctx, "native", nil, binary)
-	const conf = "expandable_segments:True" // under its name of today and the one before
-	b.start(ctx, "expanding", []string{"PYTORCH_ALLOC_CONF=" + conf, "PYTORCH_CUDA_ALLOC_CONF=" + conf}, binary)
+	return binary
 }
 
 // start starts a worker for the first time. One that does not come up is a failure.

@@ -39,6 +39,14 @@ type part struct {
 	groups        [][]step
 }
 
+// sides are the names of what the table compares: its columns, or its rows if the columns are quantities.
+func (p part) sides() []string {
+	if p.corner == "allocator" {
+		return p.rows
+	}
+	return p.columns
+}
+
 // A side is a column of a table, and who fills it: a worker, by the name that the worker knows the thing under.
 type side struct{ column, worker, name string }
 
@@ -47,11 +55,16 @@ const operations = "operations"
 
 // Columns that targets speak of.
 const (
-	colPyTorch   = "PyTorch"
-	colAshlar    = "Ashlar"
-	colMagazines = "Ashlar, magazines"
-	colCUDA      = "CUDA runtime"
-	colCopy      = "Ashlar `CopyIn`, `CopyOut`"
+	colPyTorch       = "PyTorch"
+	colExpandable    = "PyTorch, expandable"
+	colOurExpandable = "Ashlar, expandable"
+	colAshlar        = "Ashlar"
+	colMagazines     = "Ashlar, magazines"
+	colPaged         = "Ashlar, paged"
+	colPlanned       = "Ashlar, planned"
+	colDropIn        = "PyTorch with Ashlar"
+	colCUDA          = "CUDA runtime"
+	colCopy          = "Ashlar `CopyIn`, `CopyOut`"
 
 	colTime      = "ns"
 	colRequested = "requested peak, bytes"
@@ -61,11 +74,14 @@ const (
 
 var allocators = []side{
 	{colPyTorch, "native", "torch"},
-	{"PyTorch, expandable", "expanding", "torch"},
+	{colExpandable, "expanding", "torch"},
 	{"cudaMallocAsync", "native", "async"},
 	{colAshlar, "go", "caching"},
-	{"Ashlar, expandable", "go", "expandable"},
+	{colOurExpandable, "go", "expandable"},
 	{colMagazines, "go", "magazine"},
+	{colPaged, "go", "paged"},
+	{colPlanned, "go", "planned"},
+	{colDropIn, "dropin", "torch"},
 }
 
 var copiers = []side{
@@ -177,9 +193,15 @@ func (s settings) replace() part {
 	return p
 }
 
-// threads leaves out the expandable ones, which take the same way while they are warm.
+// threads leaves out the expandable ones, which run the same code while they are warm, and plans, which need an order
+// of the requests.
 func (s settings) threads(streams, title string) part {
-	sides := []side{allocators[0], allocators[2], allocators[3], allocators[5]}
+	var sides []side
+	for _, sd := range allocators {
+		if !slices.Contains([]string{colExpandable, colOurExpandable, colPlanned}, sd.column) {
+			sides = append(sides, sd)
+		}
+	}
 	p := part{
 		name: "threads-" + streams, title: "4 KiB by " + title + ": pairs per microsecond, all together",
 		corner: "threads", columns: columnsOf(sides),

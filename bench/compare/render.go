@@ -42,7 +42,7 @@ func (r *results) targetTable() string {
 	return b.String()
 }
 
-// table renders a part. Cells that were not measured are empty.
+// table renders a part, and names the sides of which there is no figure.
 func (r *results) table(p part) string {
 	var b strings.Builder
 	b.WriteString(header(append([]string{p.corner}, p.columns...)...))
@@ -57,7 +57,18 @@ func (r *results) table(p part) string {
 		}
 		b.WriteString(row(cells...))
 	}
+	measured := func(side string) bool { return r.has(p.name, side) }
+	if missing := slices.DeleteFunc(slices.Clone(p.sides()), measured); len(missing) > 0 {
+		fmt.Fprintf(&b, "\nThis run did not measure %s.\n", strings.Join(missing, "; "))
+	}
 	return b.String()
+}
+
+// has reports whether a part has any figure of a side.
+func (r *results) has(part, side string) bool {
+	return slices.ContainsFunc(r.Cells, func(c cell) bool {
+		return c.Part == part && (c.Row == side || c.Column == side)
+	})
 }
 
 // text is the median, and the least and the greatest sample if they differ from it.

@@ -49,6 +49,7 @@ func TestTargets(t *testing.T) {
 		"4096 live blocks, time":                            {measured: "0.249 times: 249 against 1,000", verdict: met},
 		"4096 live blocks, requested peak":                  {measured: "26,560,000,001 bytes, each time", verdict: met},
 		"4096 live blocks, reserved peak":                   {verdict: missed},
+		"4096 live blocks, time of Ashlar, paged":           {verdict: notMeasured},
 		"16 threads, a stream each, rate of Ashlar":         {measured: "30 times: 12 against 0.400", verdict: met},
 		"16 threads, one stream, rate of Ashlar":            {verdict: notMeasured},
 		"16 threads, one stream, rate of Ashlar, magazines": {measured: "9.75 times: 3.90 against 0.400", verdict: missed},
@@ -120,12 +121,19 @@ func TestTables(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"targets": {"| warm pair of 4 KiB, time of Ashlar | at most 0.2 times PyTorch's | 0.201 times: 20.1 against 100 | **missed** |"},
 		"warm": {
-			"| size | PyTorch | PyTorch, expandable | cudaMallocAsync | Ashlar | Ashlar, expandable | Ashlar, magazines |",
-			"| 512 B | 340 (330 to 350) | – | – | 68 | – | – |",
-			"| 64 MiB | – | – | – | – | – | – |",
+			"| size | PyTorch | PyTorch, expandable | cudaMallocAsync | Ashlar | Ashlar, expandable | Ashlar, magazines " +
+				"| Ashlar, paged | Ashlar, planned | PyTorch with Ashlar |",
+			"| 512 B | 340 (330 to 350) | – | – | 68 | – | – | – | – | – |",
+			"| 64 MiB | – | – | – | – | – | – | – | – | – |",
+			"This run did not measure PyTorch, expandable; cudaMallocAsync; Ashlar, expandable; Ashlar, magazines; " +
+				"Ashlar, paged; Ashlar, planned; PyTorch with Ashlar.",
 		},
-		"replace":     {"| PyTorch | 1,000 | 26,560,000,001 | 30,060,000,000 | – |"},
-		"threads-one": {"| 16 | 0.400 | – | – | 3.90 |"},
+		"replace": {
+			"| PyTorch | 1,000 | 26,560,000,001 | 30,060,000,000 | – |",
+			"This run did not measure PyTorch, expandable; cudaMallocAsync; Ashlar, expandable; Ashlar, magazines; " +
+				"Ashlar, paged; Ashlar, planned; PyTorch with Ashlar.",
+		},
+		"threads-one": {"| 16 | 0.400 | – | – | 3.90 | – | – |"},
 		"in":          {"| 16 MiB | – | – | – | – | – | – | – | – |"},
 		"device":      {"| copy of 1 GiB | 4,000 | 3,900 |"},
 		"machine":     {"| go: device | a GPU |", "| took | 61.5 s |", "| each figure | median of 3 measurements of 100 ms |"},
@@ -139,6 +147,9 @@ func TestTables(t *testing.T) {
 	}
 	if strings.Contains(text["failures"], "second line") || strings.Contains(text["failures"], "c++17") {
 		t.Errorf("failures tell more than they should:\n%s", text["failures"])
+	}
+	if strings.Contains(text["device"], "did not measure") {
+		t.Errorf("every side of the device's work was measured:\n%s", text["device"])
 	}
 	if got := (&results{}).failures(); got != "Nothing.\n" {
 		t.Errorf("no failures: %q", got)

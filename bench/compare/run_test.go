@@ -47,7 +47,7 @@ func misbehave(line string) {
 
 func tiny(device string) []string {
 	return []string{
-		"-device", device, "-python", "", "-reps", "2", "-ms", "1", "-live", "16", "-warm", "1", "-rounds", "1",
+		"-device", device, "-python", "none", "-reps", "2", "-ms", "1", "-live", "16", "-warm", "1", "-rounds", "1",
 		"-largest", "65536", "-threads", "2",
 	}
 }
@@ -104,7 +104,7 @@ func TestRequestedPeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = 218341928 // as in TestReplacements
-	for _, column := range []string{"Ashlar", "Ashlar, expandable"} {
+	for _, column := range []string{"Ashlar", "Ashlar, expandable", "Ashlar, paged", "Ashlar, planned"} {
 		c := r.at(place{"replace", column, colRequested})
 		if c == nil || c.median() != want {
 			t.Errorf("%s: requested peak %+v, want %d", column, c, want)

@@ -39,6 +39,9 @@ func (r *results) targets() []target {
 			atMost(0.25)),
 		r.equal(live+", requested peak", colRequested),
 		r.equal(live+", reserved peak", colReserved))
+	if r.Settings.Live == 4096 {
+		ts = append(ts, r.most(live+", time of "+colPaged, place{"replace", colPaged, colTime}, 80, "ns"))
+	}
 	for _, c := range []struct {
 		part, streams string
 		want          float64

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -28,6 +29,8 @@ type asker struct {
 	dev    driver.Device
 	copies copyMemory
 	place  *tensor.Place // of operations; nil until there was one
+	plan   *planned.Plan // the last one made
+	planOf string        // the key of its task
 }
 
 // serve answers questions until the input ends. A question that cannot be answered, even for a panic, is an answer with

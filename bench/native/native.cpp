@@ -88,22 +88,22 @@ Answer answer(const std::string& question, CopyMemory& memory) {
   throw std::runtime_error("no such question: " + question);
 }
 
+// initialize makes the context, and PyTorch's allocator.
+void initialize() {
+  MUST(cudaSetDevice(0));
+  MUST(cudaFree(nullptr));  // makes the context
+#ifndef WITHOUT_TORCH
+  int devices = 0;
+  MUST(cudaGetDeviceCount(&devices));
+  c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });  // made above
+  c10::cuda::CUDACachingAllocator::init(devices);
+#endif
+}
+
 }  // namespace
 
-int main() {
-  try {
-    MUST(cudaSetDevice(0));
-    MUST(cudaFree(nullptr));  // makes the context
-#ifndef WITHOUT_TORCH
-    int devices = 0;
-    MUST(cudaGetDeviceCount(&devices));
-    c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });  // made above
-    c10::cuda::CUDACachingAllocator::init(devices);
-#endif
-  } catch (const std::exception& e) {
-    std::cerr << e.what() << std::endl;
-    return 1;
-  }
+// compare_serve answers the questions. Python calls it in a process in which PyTorch has started already.
+extern "C" int compare_serve() {
   CopyMemory memory;
   for (std::string question; std::getline(std::cin, question);) {
     try {
@@ -113,4 +113,14 @@ int main() {
     }
   }
   return 0;
+}
+
+int main() {
+  try {
+    initialize();
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << std::endl;
+    return 1;
+  }
+  return compare_serve();
 }
