@@ -1,6 +1,6 @@
 # The work of the repository. Everything but the wheel is a Go command; the steps of check are the functions of .ci/check.
 
-FUZZTIME ?= 50000x
+FUZZTIME ?= 10000x
 BENCH ?= .
 PKG ?= ./...
 SEED ?= 1
@@ -8,10 +8,11 @@ SEEDS ?= 100
 OPS ?= 20000
 PROGRAMS ?= 100000
 FAULTY ?= 1000
+SOAK ?= 1h
 MUTANTS ?= 100
 MUTATED ?= ./mem/... ./driver/... ./tensor/... ./snapshot/... ./trace/... ./replay/... ./collective/...
 
-.PHONY: help build test check fmt fuzz bench campaign mutants remat gpu policies pictures compare wheel release clean
+.PHONY: help build test check fmt fuzz bench campaign mutants remat soak gpu policies pictures compare wheel release clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -30,10 +31,10 @@ check: ## everything that a change must pass
 fmt: ## format every file
 	go tool gofumpt -w .
 
-fuzz: ## every fuzz target on FUZZTIME inputs (default 50000x)
+fuzz: ## every fuzz target on FUZZTIME inputs (default 10000x)
 	FUZZTIME=$(FUZZTIME) bash .ci/check fuzz
 
-campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
+campaign: ## random histories, 10^9 operations in some hours: make campaign SEED=1 SEEDS=100 OPS=20000
 	go test -v -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
 	go test -timeout 0 ./mem/paged -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))
 	go test -timeout 0 ./mem/arena -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))
@@ -41,12 +42,16 @@ campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
 	go test -timeout 0 ./mem/paged -run GraphsInRandomHistories -histories 100000
+	$(MAKE) remat
 
 mutants: ## faults planted one at a time, to see which the tests find: make mutants SEED=1 MUTANTS=2000 MUTATED=./mem/...
 	go run ./bench/mutants -seed $(SEED) -n $(MUTANTS) $(MUTATED)
 
-remat: ## random programs under a memory budget: make remat SEED=1 PROGRAMS=100000 FAULTY=1000
-	go test -timeout 0 ./remat -run 'RandomPrograms|DriverCallFails' -v -seed $(SEED) -programs $(PROGRAMS) -faulty $(FAULTY)
+soak: ## an engine under 64 goroutines, which may not grow: make soak SOAK=1h
+	go test -v -timeout 0 ./engine -run 'TestSoak$$' -soak $(SOAK)
+
+remat: ## random programs under a memory budget, and with failing driver calls: make remat SEED=1 PROGRAMS=100000
+	go test -timeout 0 ./remat -run 'RandomPrograms|DriverCallFails' -v -steps 50 -seed $(SEED) -programs $(PROGRAMS) -faulty $(FAULTY)
 
 bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)

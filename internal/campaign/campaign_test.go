@@ -1,15 +1,27 @@
-// Package campaign runs the suite of mem/memtest on many seeds: one seed by default, as many as you like with
+// Package campaign tests the allocators on random histories of many seeds: one seed by default, as many as you like with
 //
-//	make campaign SEEDS=1000 OPS=20000
+//		make campaign SEEDS=100 OPS=20000
 //
-// Every seed runs every allocator under several settings, on a simulated device whose work completes at random, and with
-// shorter histories on host memory. Every driver call of some histories fails in turn. A failure names its seed and prints
-// a shrunk script; -seed starts there again. With -v the test logs how many operations it has done, and the rate.
+//	  - TestCampaign runs the suite of mem/memtest on every allocator under several settings, on a simulated device whose
+//	    work completes at random, and with shorter histories on host memory. Every driver call of some histories fails in
+//	    turn.
+//	  - TestCachingIsAsDocumented compares mem/caching block by block with a second model, made from PyTorch's
+//	    documentation in another style.
+//	  - TestMetamorphicRelations runs the same history in other ways that must not change its results.
+//	  - TestContentsByteForByte checks every byte of every block when it is freed.
+//	  - TestTenants lets tenants share an allocator, with captures and closed streams: none reads a byte of another.
+//	  - TestWaiting lets goroutines wait for room, on virtual time.
+//
+// A failure names its seed and prints a shrunk script; -seed starts there again. Scripts in testdata are run each time.
+// With -v the run ends with the number of its operations, and the rate.
 package campaign
 
 import (
 	"flag"
 	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +46,9 @@ var (
 )
 
 const mib = 1 << 20
+
+// done counts the operations of all tests.
+var done atomic.Int64
 
 // A subject is an allocator under some settings.
 type subject struct {
@@ -93,19 +108,47 @@ func cached(dev driver.Device, settings string) (mem.Allocator, error) {
 }
 
 func TestCampaign(t *testing.T) {
-	var done atomic.Int64
-	start := time.Now()
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		for _, s := range subjects() {
+			c := s.cfg
+			c.Sim = sim.Options{Total: 512 * mib, Seed: seed, Completion: sim.AtRandom}
+			c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &done
+			construct := func(dev driver.Device, _ struct{}) (mem.Allocator, error) { return s.make(dev) }
+			memtest.RunAll(t, c, construct, map[string]struct{}{s.name: {}})
+		}
+	})
+}
+
+// eachSeed runs a test for every seed, as many at once as there are processors.
+func eachSeed(t *testing.T, test func(t *testing.T, seed uint64)) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
-			for _, s := range subjects() {
-				c := s.cfg
-				c.Sim = sim.Options{Total: 512 * mib, Seed: seed, Completion: sim.AtRandom}
-				c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &done
-				construct := func(dev driver.Device, _ struct{}) (mem.Allocator, error) { return s.make(dev) }
-				memtest.RunAll(t, c, construct, map[string]struct{}{s.name: {}})
-			}
+			t.Parallel()
+			test(t, seed)
 		})
 	}
-	took := time.Since(start)
-	t.Logf("%d operations in %v, %.0f a second", done.Load(), took.Round(time.Second), float64(done.Load())/took.Seconds())
+}
+
+// histories yields sources of random numbers for histories of about n operations in all, and the length of each. They
+// are short enough to be shrunk.
+func histories(seed, kind uint64, n int) iter.Seq2[*rand.Rand, int] {
+	const longest = 8000
+	return func(yield func(*rand.Rand, int) bool) {
+		for i := 0; i < n; i += longest {
+			if !yield(rand.New(rand.NewPCG(seed, kind<<32+uint64(i/longest))), min(longest, n-i)) {
+				return
+			}
+		}
+	}
+}
+
+// TestMain says at the end of a run, with -v, how many operations the tests have done, and the rate.
+func TestMain(m *testing.M) {
+	start := time.Now()
+	code := m.Run()
+	if testing.Verbose() {
+		took := time.Since(start)
+		fmt.Printf("%d operations in %v, %.0f a second\n", done.Load(), took.Round(time.Second), float64(done.Load())/took.Seconds())
+	}
+	os.Exit(code)
 }

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestMessages(t *testing.T) {
@@ -56,7 +58,9 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		m, err := read(r, 1<<10)
+		var m message
+		var err error
+		testkit.AllocatesAtMost(t, len(b), 100, 64<<10, func() { m, err = read(r, 1<<10) })
 		if err != nil {
 			return
 		}

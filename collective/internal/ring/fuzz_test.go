@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func FuzzFrame(f *testing.F) {
@@ -34,51 +35,39 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// fields gives the values of a structure-aware input, zeros after its end.
-type fields struct{ rest []byte }
-
-func (f *fields) bytes(n int) []byte {
-	b := make([]byte, n)
-	copy(b, f.rest)
-	f.rest = f.rest[min(n, len(f.rest)):]
-	return b
-}
-
-func (f *fields) byte() byte { return f.bytes(1)[0] }
-
 // frames makes the bytes of some frames. Most are right for a rank of two that adds N bytes: a byte of the input selects
 // what is changed.
-func (f *fields) frames(n int) []byte {
+func frames(in *testkit.Input, n int) []byte {
 	var all []byte
-	for steps := 0; len(f.rest) > 0 && steps < 32; steps++ {
-		x := frame{typ: frameType(1 + f.byte()%5), call: Call{Number: 1, Type: dtype.Int8, N: n}}
-		change := f.byte()
+	for steps := 0; in.More() && steps < 32; steps++ {
+		x := frame{typ: frameType(1 + in.Byte()%5), call: Call{Number: 1, Type: dtype.Int8, N: n}}
+		change := in.Byte()
 		if x.typ == dataFrame {
 			x.length = n / 2
 		}
 		if change&1 != 0 {
-			x.call.Number = uint64(f.byte())
+			x.call.Number = uint64(in.Byte())
 		}
 		if change&2 != 0 {
-			x.call.Kind, x.call.Peer = comm.Kind(f.byte()%8), int(f.byte()%4)
+			x.call.Kind, x.call.Peer = comm.Kind(in.Byte()%8), int(in.Byte()%4)
 		}
 		if change&4 != 0 {
-			x.call.N, x.length = int(f.byte()), int(f.byte())
+			x.call.N, x.length = int(in.Byte()), int(in.Byte())
 		}
 		if change&8 != 0 {
-			x.channels = channelSet(f.byte())
+			x.channels = channelSet(in.Byte())
 		}
-		payload := f.bytes(x.length)
+		payload := in.Bytes(x.length)
 		if x.typ == mismatchFrame && x.length == 0 {
 			x.length = mismatchBytes
-			payload = appendMismatch(nil, &MismatchError{Rank: 1, Call: x.call, PeerCall: Call{N: int(f.byte())}})
+			payload = appendMismatch(nil, &MismatchError{Rank: 1, Call: x.call, PeerCall: Call{N: int(in.Byte())}})
 		}
 		b := x.append(nil)
 		if change&16 != 0 {
-			b[int(f.byte())%len(b)] ^= f.byte()
+			b[int(in.Byte())%len(b)] ^= in.Byte()
 		}
 		if change&32 != 0 {
-			binary.LittleEndian.PutUint32(b[8:], uint32(f.byte())<<24)
+			binary.LittleEndian.PutUint32(b[8:], uint32(in.Byte())<<24)
 		}
 		all = append(append(all, b...), payload...)
 	}
@@ -103,7 +92,7 @@ func FuzzLink(f *testing.F) {
 		whole := n.memory(append(append(bytes.Clone(canary), 1, 2, 3, 4), canary...))
 		part := n.operand(whole.Ptr+around, size)
 		go func() {
-			other.Write((&fields{input}).frames(size))
+			other.Write(frames(&testkit.Input{Rest: input}, size))
 			other.Close()
 		}()
 		go io.Copy(io.Discard, other)

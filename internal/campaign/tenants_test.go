@@ -1,0 +1,326 @@
+package campaign
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
+)
+
+// Tenants share an allocator under random histories: they allocate and free on several streams and in captures, streams
+// are closed while their blocks are live, caches are emptied, blocks are moved, and tenants leave and join. Each fills
+// its blocks with a byte of its own. No tenant gets another's byte, live blocks keep theirs, and quotas hold.
+func TestTenants(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		for rng, n := range histories(seed, 18, *ops) {
+			h := tenantHistory(rng, n)
+			for _, s := range subjects() {
+				done.Add(int64(n))
+				run := func(h []tenantOp) error { return runTenants(s, h) }
+				if run(h) != nil {
+					h := testkit.Shrink(h, func(h []tenantOp) bool { return run(h) != nil })
+					t.Errorf("%s: %v\n%+v", s.name, run(h), h)
+				}
+			}
+		}
+	})
+}
+
+type tenantVerb string
+
+const (
+	tenantAllocs   tenantVerb = "alloc"
+	tenantFrees    tenantVerb = "free"
+	tenantCaptures tenantVerb = "alloc in a capture"
+	tenantLeaves   tenantVerb = "leave"
+	streamCloses   tenantVerb = "close stream"
+	cacheEmpties   tenantVerb = "empty cache"
+	blocksMove     tenantVerb = "compact"
+)
+
+// A tenantOp is an operation that is possible in every state: its numbers are taken modulo what there is.
+type tenantOp struct {
+	verb                  tenantVerb
+	tenant, stream, block int
+	size                  int64
+	refuses               bool // the block is not to be moved
+}
+
+func tenantHistory(rng *rand.Rand, n int) (h []tenantOp) {
+	verbs := slices.Concat(
+		slices.Repeat([]tenantVerb{tenantAllocs, tenantFrees}, 8),
+		[]tenantVerb{tenantCaptures, tenantCaptures, tenantLeaves, streamCloses, cacheEmpties, blocksMove},
+	)
+	for range n {
+		h = append(h, tenantOp{
+			verbs[rng.IntN(len(verbs))], rng.IntN(numTenants), rng.IntN(numStreams), rng.IntN(1 << 20),
+			1 + rng.Int64N(1<<(4+rng.IntN(20))), rng.IntN(3) == 0,
+		})
+	}
+	return h
+}
+
+const (
+	numTenants  = 3
+	tenantTotal = 48 * mib // of all tenants
+)
+
+// A tenancy is a history that runs.
+type tenancy struct {
+	dev     *sim.Device
+	base    mem.Allocator
+	quotas  *layer.Quotas
+	tenants [numTenants]member
+	joined  int
+	streams []driver.Stream
+	live    []*tenantBlock
+}
+
+// A member is a tenant and the byte that it writes.
+type member struct {
+	*layer.Tenant
+	canary byte
+}
+
+// A tenantBlock is a live block, and its holder.
+type tenantBlock struct {
+	mem.Block
+	owner   member
+	s       driver.Stream // of its last work
+	used    []driver.Stream
+	refuses bool
+	mover   driver.Stream // that s is still to wait for
+}
+
+func (b *tenantBlock) BeginMove() ([]driver.Stream, bool) { return b.used, !b.refuses }
+
+func (b *tenantBlock) EndMove(to mem.Block, s driver.Stream) { b.Block, b.mover = to, s }
+
+func runTenants(s subject, h []tenantOp) (err error) {
+	dev := sim.New(sim.Options{Total: 256 * mib, Completion: sim.AtRandom, CallSites: true})
+	td := layer.NewTenantDevice(dev)
+	base, err := s.make(td)
+	if err != nil {
+		return err
+	}
+	r := &tenancy{
+		dev: dev, base: base, quotas: layer.NewIsolatedQuotas(base, td, tenantTotal),
+		streams: []driver.Stream{dev.DefaultStream()},
+	}
+	for at := range numTenants {
+		if err := r.join(at); err != nil {
+			return err
+		}
+	}
+	for len(r.streams) < numStreams {
+		s, err := dev.NewStream(driver.StreamOptions{})
+		if err != nil {
+			return err
+		}
+		r.streams = append(r.streams, s)
+	}
+	for i := range h {
+		if err := errors.Join(r.do(&h[i]), r.settle(), r.checkQuotas()); err != nil {
+			return fmt.Errorf("operation %d, %+v: %w", i+1, h[i], err)
+		}
+	}
+	for len(r.live) > 0 {
+		if err := r.free(0); err != nil {
+			return err
+		}
+	}
+	closer, _ := mem.Find[interface{ Close() error }](base)
+	return errors.Join(closer.Close(), errors.Join(dev.Reports()...), dev.Close())
+}
+
+// join makes a new tenant in the place of one that has left. Each has another reservation and limit.
+func (r *tenancy) join(at int) (err error) {
+	r.joined++
+	reserved := int64(r.joined%4) * mib
+	r.tenants[at].canary = byte(1 + r.joined%255)
+	r.tenants[at].Tenant, err = r.quotas.Tenant(fmt.Sprint("tenant ", r.joined), reserved, reserved+int64(8+r.joined%3*16)*mib)
+	return err
+}
+
+func (r *tenancy) do(o *tenantOp) error {
+	s := r.streams[o.stream]
+	switch o.verb {
+	case tenantAllocs:
+		b, err := r.alloc(o, s)
+		if b == nil {
+			return err
+		}
+		return r.accept(b)
+	case tenantFrees:
+		if len(r.live) == 0 {
+			return nil
+		}
+		return r.free(o.block % len(r.live))
+	case tenantCaptures:
+		return r.capture(o, s)
+	case tenantLeaves:
+		if r.tenants[o.tenant].Live() > 0 {
+			return nil
+		}
+		return errors.Join(r.tenants[o.tenant].Leave(), r.join(o.tenant))
+	case streamCloses:
+		return r.closeStream(o.stream)
+	case cacheEmpties:
+		if c, ok := mem.Find[mem.Trimmer](r.base); ok {
+			return c.EmptyCache()
+		}
+	case blocksMove:
+		if c, ok := mem.Find[mem.Compactor](r.base); ok {
+			return c.Compact(s)
+		}
+	}
+	return nil
+}
+
+// alloc returns nil if there is no room. A refusal of the quota is an error within the tenant's reservation.
+func (r *tenancy) alloc(o *tenantOp, s driver.Stream) (*tenantBlock, error) {
+	t := r.tenants[o.tenant]
+	b, err := t.Alloc(s, o.size)
+	if refusal := (*layer.QuotaError)(nil); errors.As(err, &refusal) && t.Live()+refusal.Block <= t.Reserved() {
+		return nil, fmt.Errorf("refused within %d reserved bytes: %w", t.Reserved(), err)
+	}
+	if errors.Is(err, mem.ErrNoMemory) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &tenantBlock{Block: b, owner: t, s: s, refuses: o.refuses}, nil
+}
+
+// accept checks the contents of a new block, fills it, and lets it be moved.
+func (r *tenancy) accept(b *tenantBlock) error {
+	got := make([]byte, b.Size)
+	if err := b.s.CopyOut(got, b.Ptr); err != nil {
+		return err
+	}
+	for i, x := range got {
+		if x != 0 && x != b.owner.canary {
+			return fmt.Errorf("byte %d of %d of a block of %s is %#x", i, b.Size, b.owner.Name(), x)
+		}
+	}
+	mem.Movable(b.owner, b.Block, b)
+	r.live = append(r.live, b)
+	return b.s.Fill(b.Ptr, b.owner.canary, b.Size)
+}
+
+// capture allocates two blocks while a stream captures. A graph would wipe memory of other tenants too late.
+func (r *tenancy) capture(o *tenantOp, s driver.Stream) error {
+	if s == r.dev.DefaultStream() {
+		return nil
+	}
+	if err := r.dev.Graphs().Begin(s); err != nil {
+		return err
+	}
+	var got []*tenantBlock
+	var failed error
+	for range 2 {
+		b, err := r.alloc(o, s)
+		if b != nil {
+			got = append(got, b)
+		}
+		if !errors.Is(err, driver.ErrCapturing) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	g, err := r.dev.Graphs().End(s)
+	if err = errors.Join(failed, err); err != nil {
+		return err
+	}
+	if n := g.Nodes(); n != 0 {
+		return fmt.Errorf("the graph has %d pieces of work", n)
+	}
+	for _, b := range got {
+		err = errors.Join(err, r.accept(b))
+	}
+	return errors.Join(err, g.Close())
+}
+
+// free frees a block, which must still be full of its tenant's bytes. Sometimes another stream writes there last.
+func (r *tenancy) free(at int) error {
+	b := r.live[at]
+	r.live = slices.Delete(r.live, at, at+1)
+	b.refuses = true
+	got := make([]byte, b.Size)
+	if err := b.s.CopyOut(got, b.Ptr); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(got, func(x byte) bool { return x != b.owner.canary }); i >= 0 {
+		return fmt.Errorf("byte %d of a live block of %s is %#x", i, b.owner.Name(), got[i])
+	}
+	if u := r.streams[at%len(r.streams)]; u != b.s {
+		m, err := b.s.Mark()
+		if err = errors.Join(err, u.WaitFor(b.s, m), u.Fill(b.Ptr, b.owner.canary, b.Size)); err != nil {
+			return err
+		}
+		b.used = append(b.used, u)
+	}
+	b.owner.Free(b.Block, b.used...)
+	return nil
+}
+
+// closeStream puts a new stream in the place of another. The blocks of that one are live, and used on the default
+// stream from now on.
+func (r *tenancy) closeStream(at int) (err error) {
+	was := r.streams[at]
+	if was == r.dev.DefaultStream() {
+		return nil
+	}
+	if err := was.Close(); err != nil {
+		return err
+	}
+	for _, b := range r.live {
+		if b.s == was {
+			b.s = r.dev.DefaultStream()
+			b.used = append(b.used, b.s)
+		}
+	}
+	r.streams[at], err = r.dev.NewStream(driver.StreamOptions{})
+	return err
+}
+
+// settle lets the streams of moved blocks wait for the moves.
+func (r *tenancy) settle() (err error) {
+	for _, b := range r.live {
+		if b.mover != nil && b.mover != b.s {
+			m, failed := b.mover.Mark()
+			err = errors.Join(err, failed, b.s.WaitFor(b.mover, m))
+		}
+		b.mover = nil
+	}
+	return err
+}
+
+// checkQuotas compares what the tenants count with the live blocks and their limits.
+func (r *tenancy) checkQuotas() error {
+	var sum int64
+	for _, t := range r.tenants {
+		var live int64
+		for _, b := range r.live {
+			if b.owner == t {
+				live += b.Size
+			}
+		}
+		stats := t.Stats()
+		if stats.Live != live || live > t.Limit() || stats.Peak < live || stats.Wiped > 0 != (stats.Wipes > 0) {
+			return fmt.Errorf("%s has %d live bytes, and says %+v", t.Name(), live, stats)
+		}
+		sum += max(live, t.Reserved())
+	}
+	if sum > tenantTotal {
+		return fmt.Errorf("%d bytes are allocated or reserved, of %d", sum, int64(tenantTotal))
+	}
+	return nil
+}
