@@ -86,6 +86,9 @@ func (c *collector) read(path string) error {
 					around = around[:len(around)-1]
 					return true
 				}
+				if isCapacity(n, around) {
+					return false
+				}
 				c.node(n, around)
 				around = append(around, n)
 				return true

@@ -10,8 +10,21 @@
 // reasons in equivalent.txt, and are not planted.
 //
 // Faults that do not compile are replaced by others. A run that ends by its time limit counts as found, and is printed,
-// because a test should fail sooner. Packages without tests of their own are left out, and so are checks of invariants
-// and the order of the values in a text.
+// because a test should fail sooner: the limit is five times what the tests take, so the fault made a loop or a wait
+// that does not end.
+//
+// The tests of an internal package and of the packages that import it are run, until one fails: users reach the package
+// through those alone. Other packages have to be tested by themselves.
+//
+// These faults are not planted, because no user can notice them:
+//   - in packages without tests, and in internal packages that only tests import, which are tests themselves;
+//   - in checks of invariants, in files named invariants.go: they are tests, too, and report no more than a text;
+//   - another order of the values in a text, or of joined errors: errors.Is does not depend on it;
+//   - another constant returned together with an error that is not nil: callers do not use it;
+//   - another capacity of a slice or a map: it changes no result.
+//
+// Of 29 random faults of seeds 2102 and 2103 over the packages of make mutants, the tests found 24, 83 %. Of the
+// other five they now find three; one is listed as equivalent, and the code of one is gone.
 package main
 
 import (

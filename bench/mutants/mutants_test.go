@@ -16,9 +16,23 @@ func write(t *testing.T, files map[string]string) {
 	dir := t.TempDir()
 	files["go.mod"] = "module planted\n\ngo 1.26\n"
 	for name, text := range files {
+		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Chdir(dir)
+}
+
+// faultsOf returns the faults of the package in the working directory, as text.
+func faultsOf(t *testing.T, text func(f *fault) string) (all []string) {
+	t.Helper()
+	pkgs, err := list(options{patterns: []string{"."}})
+	testkit.Must(t, err)
+	faults, err := pkgs[0].faults()
+	testkit.Must(t, err)
+	for i := range faults {
+		all = append(all, text(&faults[i]))
+	}
+	return all
 }
 
 // Every operator finds its places, and each fault has a key of its own.
@@ -50,14 +64,7 @@ var ok = true
 `,
 		"p_test.go": "package p\n",
 	})
-	pkgs, err := list(options{patterns: []string{"."}})
-	testkit.Must(t, err)
-	faults, err := pkgs[0].faults()
-	testkit.Must(t, err)
-	var got []string
-	for _, f := range faults {
-		got = append(got, f.key())
-	}
+	got := faultsOf(t, (*fault).key)
 	for _, want := range []string{
 		"a < b && b != 7 -> !(a < b && b != 7)", "a < b && b != 7 -> a < b || b != 7", "a < b && b != 7 -> a < b",
 		"a < b && b != 7 -> b != 7", "a < b -> a <= b", "b != 7 -> b == 7", "b != 7 -> b != 8", "n += a -> n -= a",
@@ -75,6 +82,78 @@ var ok = true
 	}
 	if t.Failed() {
 		t.Logf("%s", strings.Join(got, "\n"))
+	}
+}
+
+// Faults that no user can notice are not planted, and those next to them are.
+func TestUnseen(t *testing.T) {
+	write(t, map[string]string{
+		"p.go": `package p
+
+import (
+	"errors"
+	"fmt"
+)
+
+var errNone = errors.New("none")
+
+func numbers(n, m int, err error) (int, error) {
+	if err != nil && n > 0 {
+		return 1, err
+	}
+	switch {
+	case n == 1:
+		return 2, errNone
+	case n == 2:
+		return 3, fmt.Errorf("%d of %d", n, m)
+	case n == 3:
+		return 4, wrong("%d of "+"%d", n, m)
+	case n == 4:
+		return 5, errors.Join(err, errNone)
+	}
+	for _, x := range append(make([]int, n, n+6), len(make(map[int]int, 7))) {
+		if x > 0 {
+			return 8, nil
+		}
+	}
+	return len(make([]int, 9)), err
+}
+`,
+		"p_test.go": "package p\n",
+	})
+	got := faultsOf(t, (*fault).edit)
+	for _, unseen := range []string{
+		"return 1, err -> return 2, err", "return 2, errNone -> return 3, errNone", "return 3, ", "n+6", "int, 7",
+		"(\"%d of %d\", n, m) ->", "wrong(", "errors.Join(err, errNone) -> errors.Join(",
+	} {
+		if i := slices.IndexFunc(got, func(edit string) bool { return strings.HasPrefix(edit, "numbers: "+unseen) }); i >= 0 {
+			t.Errorf("%q is planted", got[i])
+		}
+	}
+	for _, seen := range []string{
+		"return 1, err -> return 1, nil", "return 8, nil -> return 9, nil", "return 5, errors.Join(err, errNone) -> return 6",
+		"return len(make([]int, 9)), err -> return len(make([]int, 10)), err", "return 4, wrong(",
+	} {
+		if !slices.ContainsFunc(got, func(edit string) bool { return strings.HasPrefix(edit, "numbers: "+seen) }) {
+			t.Errorf("no fault %q in\n%s", seen, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// The tests of a package that imports an internal one count for it. An internal package of tests has no faults.
+func TestInternalPackages(t *testing.T) {
+	write(t, map[string]string{
+		"p.go":                    "package p\n\nimport \"planted/internal/add\"\n\nfunc Three() int { return add.Add(2, 1) }\n",
+		"p_test.go":               "package p\n\nimport (\n\t\"testing\"\n\t_ \"planted/internal/fake\"\n)\n\nfunc Test(t *testing.T) {\n\tif Three() != 3 {\n\t\tt.Fail()\n\t}\n}\n",
+		"internal/add/add.go":     "package add\n\nfunc Add(a, b int) int { return a + b }\n",
+		"internal/fake/fake.go":   "package fake\n\nfunc Twice(n int) int { return n + n }\n",
+		"internal/fake/a_test.go": "package fake\n",
+		"untested/u.go":           "package untested\n\nfunc Twice(n int) int { return n + n }\n",
+	})
+	var out strings.Builder
+	testkit.Must(t, run(&out, options{seed: 1, n: 100, verbose: true, patterns: []string{"./internal/...", "./untested"}}))
+	if want := "100.0 %  1 of 1 found, 0 late  planted/internal/add\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, &out)
 	}
 }
 

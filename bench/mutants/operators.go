@@ -39,7 +39,7 @@ func (c *collector) node(n ast.Node, around []ast.Node) {
 	case *ast.BasicLit:
 		c.constant(n, around)
 	case *ast.Ident:
-		if to := names[n.Name]; to != "" {
+		if to := names[n.Name]; to != "" && !besideError(around) {
 			c.edit(whole(around), n.Pos(), n.End(), to)
 		}
 	case *ast.CallExpr:
@@ -82,7 +82,7 @@ func (c *collector) binary(e *ast.BinaryExpr) {
 
 // constant makes a whole number larger by one.
 func (c *collector) constant(l *ast.BasicLit, around []ast.Node) {
-	if l.Kind != token.INT {
+	if l.Kind != token.INT || besideError(around) {
 		return
 	}
 	if n, err := strconv.ParseInt(l.Value, 0, 64); err == nil {
@@ -104,15 +104,8 @@ func whole(around []ast.Node) ast.Node {
 
 // call swaps neighbouring arguments, but not those of texts, which no user relies on.
 func (c *collector) call(e *ast.CallExpr) {
-	switch fun := e.Fun.(type) {
-	case *ast.Ident:
-		if names[fun.Name] != "" {
-			return // the order does not matter
-		}
-	case *ast.SelectorExpr:
-		if x, ok := fun.X.(*ast.Ident); ok && x.Name == "fmt" {
-			return
-		}
+	if names[name(e.Fun)] != "" || c.isText(e) {
+		return // the order does not matter
 	}
 	for i := 1; i < len(e.Args); i++ {
 		x, y := e.Args[i-1], e.Args[i]

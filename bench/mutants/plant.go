@@ -65,39 +65,49 @@ func (p *planter) plantAll(faults []fault) error {
 	return nil
 }
 
-// plant runs the tests of a package with a fault.
+// plant runs the tests with a fault, package by package until one finds it.
 func (p *planter) plant(dir string, f *fault) (outcome, error) {
-	limit, err := p.limit(f.pkg)
+	overlay, err := f.write(dir)
 	if err != nil {
 		return 0, err
 	}
+	for _, tester := range f.pkg.testers {
+		limit, err := p.limit(tester)
+		if err != nil {
+			return 0, err
+		}
+		output, err := p.test(tester, limit, "-overlay="+overlay)
+		switch {
+		case err == nil:
+		case strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]"):
+			return unusable, nil
+		case strings.Contains(output, "panic: test timed out after"):
+			return late, nil
+		default:
+			return found, nil
+		}
+	}
+	return survived, nil
+}
+
+// write writes the file with the fault to a folder, and returns the path of the overlay that puts it in place.
+func (f *fault) write(dir string) (overlay string, err error) {
 	original := filepath.Join(f.pkg.Module.Dir, filepath.FromSlash(f.path))
 	src, err := os.ReadFile(original)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	copied, overlay := filepath.Join(dir, "fault.go"), filepath.Join(dir, "overlay.json")
+	copied := filepath.Join(dir, "fault.go")
 	text := slices.Concat(src[:f.at], []byte(f.text), src[f.end:])
 	names, err := json.Marshal(map[string]any{"Replace": map[string]string{original: copied}})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	if err := os.WriteFile(copied, text, 0o600); err != nil {
-		return 0, err
+		return "", err
 	}
-	if err := os.WriteFile(overlay, names, 0o600); err != nil {
-		return 0, err
-	}
-	output, err := p.test(f.pkg, limit, "-overlay="+overlay)
-	switch {
-	case err == nil:
-		return survived, nil
-	case strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]"):
-		return unusable, nil
-	case strings.Contains(output, "panic: test timed out after"):
-		return late, nil
-	}
-	return found, nil
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, names, 0o600)
 }
 
 // limit returns the time limit of a package's tests with a fault: five times what they take without one.
