@@ -109,14 +109,16 @@ func (r *Recorder) observe(on bool) {
 		return
 	}
 	x.listen = on
+	r.mu.Lock()
 	if on {
-		r.mu.Lock()
 		r.forget()
-		r.mu.Unlock()
 	}
+	if x.source == nil {
+		x.layer.listening.Store(on)
+	}
+	r.mu.Unlock()
 	switch {
 	case x.source == nil:
-		x.layer.listening.Store(on)
 	case on:
 		x.source.Observe(r.Observe)
 	default:

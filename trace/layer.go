@@ -17,7 +17,7 @@ type layer struct {
 	reports  bool // reports events, not only errors
 
 	attached  atomic.Bool
-	listening atomic.Bool // events are wanted
+	listening atomic.Bool // events are wanted; changes under the recorder's mu
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
@@ -71,23 +71,28 @@ func (l *layer) Free(b mem.Block, used ...driver.Stream) {
 	l.inner.Free(b, used...)
 }
 
-// report reports an event, unless the recorder has been detached.
+// heard reports whether an event counts. A goroutine may have seen listening set, and come here only after Stop or
+// Detach: by then frees are no longer reported, and a block noted now would stay in the table. The caller holds the
+// recorder's mu.
+func (l *layer) heard() bool { return l.recorder.layer == l && l.listening.Load() }
+
+// report reports an event that still counts.
 func (l *layer) report(e mem.Event) {
 	r := l.recorder
 	r.mu.Lock()
-	if r.layer == l {
+	if l.heard() {
 		r.observeLocked(&e, nil)
 	}
 	r.mu.Unlock()
 }
 
-// freed reports the free of a block. It returns the known data of the block, or the zero value if the recorder has been
-// detached.
+// freed reports the free of a block. It returns the known data of the block, or the zero value if the event does not
+// count.
 func (l *layer) freed(b mem.Block) knownBlock {
 	r := l.recorder
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.layer != l {
+	if !l.heard() {
 		return knownBlock{}
 	}
 	was, known := r.blocks.get(b.Ptr)
@@ -131,10 +136,10 @@ func (f *follower) BeginMove() ([]driver.Stream, bool) {
 // EndMove implements mem.Holder. It reports the move before it calls the holder, and so before any Free.
 func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 	f.at = b
-	if f.lifted.ptr != 0 && f.layer.listening.Load() {
+	if f.lifted.ptr != 0 {
 		r := f.layer.recorder
 		r.mu.Lock()
-		if r.layer == f.layer {
+		if f.layer.heard() {
 			r.observeLocked(&mem.Event{
 				Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr,
 				Size: f.lifted.size,

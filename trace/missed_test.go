@@ -29,3 +29,19 @@ func TestFirstAnomaliesAreDescribed(t *testing.T) {
 		t.Errorf("%d anomalies, described are %v", a.Count, a.First)
 	}
 }
+
+// An event that comes after recording stopped does not count, not even when recording begins again and the layer does
+// not report events yet: the block may be freed unseen, and the next one at its address would have its stack.
+func TestEventsThatComeLate(t *testing.T) {
+	r := NewRecorder(RecorderOptions{Context: ContextAll})
+	l := &layer{recorder: r, reports: true}
+	r.layer = l
+	r.attached = &attachment{layer: l}
+	r.observe(true)
+	r.Stop()
+	r.recording = true // Start has come so far
+	l.report(mem.Event{Action: mem.ActionAlloc, Ptr: 512, Size: 512})
+	if r.total != 0 || r.blocks.n != 0 {
+		t.Errorf("%d entries and %d blocks", r.total, r.blocks.n)
+	}
+}
