@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ashlar-go/ashlar/collective/internal/auth"
@@ -54,28 +56,75 @@ func TestDeath(t *testing.T) {
 
 // A rank that is silent for the time limit is lost.
 func TestSilence(t *testing.T) {
-	o := point(t, 3)
-	o.Limit = 200 * time.Millisecond
-	members, _ := meet(t, o, 1)
-	for _, rank := range []int{0, 2} {
-		losing(t, members[rank], 1, "silent for 200ms")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		members := overPipes(t, 3, bound/2, 1)
+		for _, rank := range []int{0, 2} {
+			losing(t, members[rank], 1, "silent for 15s")
+		}
+	})
 }
 
 // Members that wait are not silent.
 func TestQuietIsNotSilent(t *testing.T) {
-	o := point(t, 2)
-	o.Limit = 700 * time.Millisecond
-	members, _ := meet(t, o)
-	ctx, cancel := context.WithTimeout(context.Background(), o.Limit*3/2)
-	defer cancel()
-	if err := members[1].Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if err := errors.Join(members[0].Err(), members[1].Err()); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		members := overPipes(t, 2, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := members[1].Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := errors.Join(members[0].Err(), members[1].Err()); err != nil {
+			t.Error(err)
+		}
+	})
 }
+
+// overPipes brings ranks together, on virtual time. Those in silent read, and say no more than their hello.
+func overPipes(t *testing.T, size int, limit time.Duration, silent ...int) []*Member {
+	t.Helper()
+	o := Options{Size: size, Limit: limit, Key: auth.NewKey(nil, t.Name(), false)}
+	g := &meeting{
+		o: o, me: newMember(0, size), conns: make([]*conn, size), peers: make([]Peer, size), full: make(chan struct{}),
+	}
+	members := make([]*Member, size)
+	var starts sync.WaitGroup
+	for rank := 1; rank < size; rank++ {
+		here, there := net.Pipe()
+		t.Cleanup(func() { there.Close() })
+		if err := g.admit(addressed{here}, message{Kind: hello, Rank: rank, Size: size, Peer: &Peer{}}); err != nil {
+			t.Fatal(err)
+		}
+		if m := hearing(t, there); m.Kind != accept || m.Limit != limit {
+			t.Fatalf("rank %d: %v", rank, m)
+		}
+		starts.Go(func() {
+			if slices.Contains(silent, rank) {
+				go io.Copy(io.Discard, there)
+				return
+			}
+			var err error
+			if members[rank], err = awaitStart(t.Context(), o.as(rank), &accepted{conn: addressed{there}, limit: limit}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := g.begin(); err != nil {
+		t.Fatal(err)
+	}
+	members[0] = g.me
+	starts.Wait()
+	for _, m := range members {
+		if m != nil {
+			t.Cleanup(m.Close)
+		}
+	}
+	return members
+}
+
+// addressed is a pipe between ranks of one machine.
+type addressed struct{ net.Conn }
+
+func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // Without rank 0 there is no hub: for a rank that cannot reach it, rank 0 is lost.
 func TestRankZeroDies(t *testing.T) {
@@ -252,7 +301,7 @@ func TestLinkStrangers(t *testing.T) {
 
 func TestLinkUnreachable(t *testing.T) {
 	o := point(t, 2)
-	o.Limit = time.Second // the hub waits for a quarter of it
+	o.Limit = 4 * time.Second // the hub waits for a quarter of it
 	members, _ := meet(t, o)
 	members[0].listen.Close()
 	if _, err := members[1].Links(within(t)); err != members[1].Err() {
