@@ -39,6 +39,7 @@ func TestFile(t *testing.T) {
 			Loop: -1, Size: 512, Steps: []int{0, 2},
 			Slots: []planned.Slot{{Size: 9, End: 1}, {Size: 8, End: 2}, {Size: 7, Offset: -1, End: planned.Forever}},
 		}}},
+		{Streams: []planned.StreamPlan{manySteps(256)}},
 		{Start: []planned.Start{{Size: 5000, Runs: []int{1}}, {Size: 1 << 30, Runs: []int{0, 24, 48}}}},
 	} {
 		text := written(t, p)
@@ -113,6 +114,7 @@ func TestSenseless(t *testing.T) {
 		"more than":                 {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
 		"wraps, slot ":              {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
 		"of stream 2 of":            {Streams: []planned.StreamPlan{{Shared: []int{1}, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1, Stream: 2}}}}},
+		"257 steps, want at most":   {Streams: []planned.StreamPlan{manySteps(257)}},
 		"of stream 0: want":         {Streams: []planned.StreamPlan{{Shared: []int{0}, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
 	} {
 		err := p.Check()
@@ -131,6 +133,16 @@ func TestSenseless(t *testing.T) {
 			t.Errorf("%s: it is read", want)
 		}
 	}
+}
+
+// manySteps returns a plan of n steps of one request each.
+func manySteps(n int) planned.StreamPlan {
+	p := planned.StreamPlan{Loop: -1}
+	for i := range n {
+		p.Steps = append(p.Steps, i)
+		p.Slots = append(p.Slots, planned.Slot{Size: 8192 + int64(i), Offset: -1, End: planned.Forever})
+	}
+	return p
 }
 
 // Packing stops when the context ends, and the plan is still valid.

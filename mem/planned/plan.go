@@ -31,8 +31,8 @@ type StreamPlan struct {
 	Loop   int    // the position after the last one; -1: the plan ends
 	Size   int64  // bytes of its part of the region
 	Slots  []Slot // by position
-	// Steps are the positions at which steps begin, ascending. Any step may follow another one. Without them, the
-	// requests come in order.
+	// Steps are the positions at which steps begin, ascending; at most 256. Any step may follow another one. Without
+	// them, the requests come in order.
 	Steps []int
 }
 
@@ -171,6 +171,8 @@ func (p *Plan) checkStream(l *StreamPlan) error {
 		return fmt.Errorf("it loops to position %d: want 0 to %d", l.Loop, n-1)
 	case l.Size < 0 || l.Size > maxSize || l.Size%grain != 0:
 		return fmt.Errorf("size %d, want a multiple of %d", l.Size, grain)
+	case len(l.Steps) > maxSteps:
+		return fmt.Errorf("%d steps, want at most %d", len(l.Steps), maxSteps)
 	}
 	for i, at := range l.Steps {
 		if at < 0 || at >= n || i > 0 && at <= l.Steps[i-1] {

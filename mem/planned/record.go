@@ -32,7 +32,7 @@ type recorder struct {
 const (
 	depth          = 32
 	maxRecorded    = 1 << 18 // requests of a step
-	maxSteps       = 256     // steps that are remembered
+	maxSteps       = 256     // steps that are remembered, or in a plan: a request may search all
 	mostRemembered = 1 << 21 // requests of all steps
 	minStep        = 8       // requests
 )
