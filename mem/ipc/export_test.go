@@ -15,8 +15,13 @@ func BeAnotherUser(t testing.TB) {
 
 // SetPatience sets how long servers wait for a peer, until the test ends.
 func SetPatience(t testing.TB, d time.Duration) {
-	testPatience.Store(int64(d))
-	t.Cleanup(func() { testPatience.Store(0) })
+	SetPatienceFunc(t, func() time.Duration { return d })
+}
+
+// SetPatienceFunc lets f say how long, each time that a server begins to wait.
+func SetPatienceFunc(t testing.TB, f func() time.Duration) {
+	testPatience.Store(&f)
+	t.Cleanup(func() { testPatience.Store(nil) })
 }
 
 // MaxRefused is the number of refused connections that a server keeps.

@@ -17,8 +17,8 @@ import (
 // attests. A connection to l makes one request with a key and gets the pages that find returns for it. find authorizes
 // keys; several goroutines may call it at once. The provider of find keeps ownership of the files; closing one while it
 // is sent ends the connection. Unlike those of an Exporter's blocks, users of pages are not counted: a process that has
-// received a page keeps it. A connection ends if it sends no request within 10 seconds, of which it is told, or leaves
-// what was sent to it unread for as long.
+// received a page keeps it. A connection ends if it sends no request within 10 seconds, of which it is told, or reads
+// none of the pages sent to it for as long.
 //
 // ServePages returns when the listener fails: because it was closed, or because not even a spare descriptor is left.
 // The listener must preserve message boundaries: see Listen.
@@ -62,22 +62,21 @@ func servePages(conn *net.UnixConn, strangers *refusedConns, find func(key []byt
 	}
 	for _, page := range pages {
 		message := answer{status: accepted, form: asPage, size: page.Size}.encode()
-		if limited(conn, patience(), func() error { return sendOpen(conn, message, page.File) }) != nil {
+		if sendOpen(conn, message, page.File) != nil {
 			return
 		}
 	}
-	end := answer{status: accepted, size: int64(len(pages))}.encode()
-	_ = limited(conn, patience(), func() error { return send(conn, end, nil) })
+	_ = sendInTime(conn, answer{status: accepted, size: int64(len(pages))}.encode(), nil)
 }
 
-// sendOpen is send for a file that other code may close. It then returns an error and never sends another file.
+// sendOpen is sendInTime for a file that other code may close. It then returns an error and never sends another file.
 func sendOpen(c *net.UnixConn, message []byte, f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var unsent error
-	err = raw.Control(func(fd uintptr) { _, _, unsent = c.WriteMsgUnix(message, unix.UnixRights(int(fd)), nil) })
+	err = raw.Control(func(fd uintptr) { unsent = sendInTime(c, message, unix.UnixRights(int(fd))) })
 	return errors.Join(err, unsent)
 }
 

@@ -9,17 +9,19 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// defaultPatience is how long a server waits for the first request of a connection, and a server of pages for a peer
-// that does not read its answers.
+// defaultPatience is how long a server waits for the first request of a connection, and a server of pages for a client
+// to read an answer.
 const defaultPatience = 10 * time.Second
 
-var testPatience atomic.Int64 // set by tests; 0: defaultPatience
+var testPatience atomic.Pointer[func() time.Duration] // set by tests; nil: defaultPatience
 
 func patience() time.Duration {
-	if d := testPatience.Load(); d != 0 {
-		return time.Duration(d)
+	if f := testPatience.Load(); f != nil {
+		return (*f)()
 	}
 	return defaultPatience
 }
@@ -46,4 +48,32 @@ func receiveFirst(c *net.UnixConn) (message []byte, file *os.File, err error) {
 		_ = send(c, answer{status: refused, text: reason}.encode(), nil)
 	}
 	return message, file, err
+}
+
+// sendInTime sends a message to a client that reads. It fails with os.ErrDeadlineExceeded if there is no room for the
+// message and the client reads nothing until its time is over.
+//
+// A sender that waits is woken when three quarters of the socket's buffer are free: some 200 pages later. So it looks
+// once more at the end, when one page that was read has made room.
+func sendInTime(c *net.UnixConn, message, rights []byte) error {
+	err := limited(c, patience(), func() error {
+		_, _, err := c.WriteMsgUnix(message, rights, nil)
+		return err
+	})
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	raw, failed := c.SyscallConn()
+	if failed != nil {
+		return failed
+	}
+	var unsent error
+	failed = raw.Write(func(fd uintptr) bool {
+		unsent = unix.Sendmsg(int(fd), message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+	if errors.Is(unsent, unix.EAGAIN) {
+		return err
+	}
+	return errors.Join(failed, unsent)
 }

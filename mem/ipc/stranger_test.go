@@ -167,6 +167,46 @@ func TestUnreadPagesEnd(t *testing.T) {
 	}
 }
 
+// A client that reads a page in the time that the server waits gets all, however slow it is. One that stops is cut off.
+func TestSlowClientsGetTheirPages(t *testing.T) {
+	page, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { page.Close() })
+	const more = 100
+	room := capacity(t, page)
+	for name, reads := range map[string]int{"reads on": more + 1, "stops": more / 2} {
+		t.Run(name, func(t *testing.T) {
+			client := make(chan *net.UnixConn, 1)
+			c := raw(t, pageServer(t, func([]byte) ([]driver.PageFile, error) {
+				c, answers := <-client, 0
+				ipc.SetPatienceFunc(t, func() time.Duration { // the server is about to send an answer
+					if answers++; room < answers && answers <= room+reads {
+						if _, err := c.Read(make([]byte, 512)); err != nil {
+							t.Error(err)
+						}
+					}
+					return -1 // its time is over
+				})
+				return slices.Repeat([]driver.PageFile{{Size: 1, File: page}}, room+more), nil
+			}))
+			client <- c
+			if _, err := c.Write([]byte("key")); err != nil {
+				t.Fatal(err)
+			}
+			waitForEnd(t, c)
+			last, b := "", make([]byte, 512)
+			for n, err := c.Read(b); err == nil; n, err = c.Read(b) {
+				last = string(b[:n])
+			}
+			if whole := last == string(answerOf(1, 0, int64(room+more), "")); whole != (reads > more) {
+				t.Errorf("the last answer is %q", last)
+			}
+		})
+	}
+}
+
 // waitForEnd waits until the other end of a connection is closed, and reads nothing.
 func waitForEnd(t *testing.T, c *net.UnixConn) {
 	t.Helper()
