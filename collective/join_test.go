@@ -1,11 +1,14 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,32 +32,62 @@ func (c Config) as(rank int, limit time.Duration) Config {
 	return c
 }
 
-// Every rank that joined gets the missing ranks, whichever rank's time ends first.
+// Every rank that joined gets the missing ranks, whichever rank is the first that waits no longer.
 func TestMissingRanks(t *testing.T) {
-	const short = 500 * time.Millisecond // enough to get to rank 0
-	for name, limits := range map[string][2]time.Duration{
-		"rank 0 first": {short, bound}, "another first": {bound, short},
-	} {
+	for name, first := range map[string]int{"rank 0 first": 0, "another first": 2} {
 		t.Run(name, func(t *testing.T) {
-			cfg := meetingPoint(t, 6)
-			for i, err := range joins(t, context.Background(), cfg.as(0, limits[0]), cfg.as(2, limits[1]), cfg.as(5, bound)) {
+			noLeaks(t)
+			cfg, present := meetingPoint(t, 6), []int{0, 2, 5}
+			cause := errors.New("out of patience")
+			patience, cancel := context.WithCancelCause(t.Context())
+			errs := make([]error, len(present))
+			var ranks sync.WaitGroup
+			for i, rank := range present {
+				ranks.Go(func() {
+					ctx := t.Context()
+					if rank == first {
+						ctx = patience
+					}
+					_, errs[i] = Join(ctx, open(t, "host"), cfg.as(rank, bound))
+				})
+			}
+			untilAccepted(t, len(present)-1)
+			cancel(cause)
+			ranks.Wait()
+			for i, err := range errs {
 				var e *JoinError
 				if !errors.As(err, &e) || !errors.Is(err, ErrJoin) || !slices.Equal(e.Missing, []int{1, 3, 4}) {
-					t.Errorf("join %d: %v", i, err)
+					t.Errorf("rank %d: %v", present[i], err)
 					continue
 				}
-				if text := err.Error(); !strings.Contains(text, "the 6 ranks were not together within 500ms") || !strings.HasSuffix(text, "missing: ranks 1, 3, 4") {
-					t.Errorf("join %d: %v", i, err)
+				if text := err.Error(); !strings.Contains(text, cause.Error()) || !strings.HasSuffix(text, "missing: ranks 1, 3, 4") {
+					t.Errorf("rank %d: %v", present[i], err)
 				}
 			}
 		})
 	}
 }
 
+// untilAccepted returns when rank 0 has accepted n ranks and they wait for the others.
+func untilAccepted(t *testing.T, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	stacks := make([]byte, 1<<20)
+	for bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("rendezvous.awaitStart(")) < n {
+		if ctx.Err() != nil {
+			t.Error("hung")
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 func TestNoRankZero(t *testing.T) {
 	cfg := meetingPoint(t, 2)
 	var e *JoinError
-	if err := joins(t, context.Background(), cfg.as(1, 50*time.Millisecond))[0]; !errors.As(err, &e) || !slices.Equal(e.Missing, []int{0}) {
+	err := joins(t, context.Background(), cfg.as(1, 50*time.Millisecond))[0]
+	if !errors.As(err, &e) || !slices.Equal(e.Missing, []int{0}) || !strings.Contains(err.Error(), "the 2 ranks were not together within 50ms") {
 		t.Errorf("got %v", err)
 	}
 }

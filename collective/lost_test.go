@@ -153,18 +153,9 @@ func quiet(t testing.TB, size int) []*Communicator {
 
 // A rank that never makes a call keeps no wait longer than its context, and no Close longer than the time limit.
 func TestNoCall(t *testing.T) {
-	noLeaks(t)
-	cfg := meetingPoint(t, 2)
-	cfg.Timeout = 300 * time.Millisecond
-	comms := [2]*Communicator{}
-	each(2, func(rank int) {
-		c, err := Join(context.Background(), open(t, "host"), cfg.as(rank, cfg.Timeout))
-		if err != nil {
-			t.Error(err)
-		}
-		comms[rank] = c
-	})
+	comms := joined(t, 2)
 	c := comms[0]
+	c.config.Timeout = 50 * time.Millisecond // of Close alone: that of joining and of silence is long
 	x := tensor.Must(tensor.Zeros(c.place, dtype.Float32, 4))
 	defer x.Release()
 	if err := c.AllReduce(nil, Sum, x, x); err != nil {
@@ -177,7 +168,7 @@ func TestNoCall(t *testing.T) {
 			t.Errorf("a wait ended with %v", err)
 		}
 	}
-	const late = "rank 0 closed, and not all others had after 300ms"
+	const late = "rank 0 closed, and not all others had after 50ms"
 	var lost *RankError
 	if err := c.Close(); !errors.As(err, &lost) || lost.Rank != 1 || !strings.Contains(err.Error(), late) {
 		t.Errorf("Close: %v", err)
@@ -194,28 +185,21 @@ func TestNoCall(t *testing.T) {
 // waits too.
 func TestClosesWithoutOne(t *testing.T) {
 	const size, idle = 4, 2
-	for _, name := range []string{"local", "joined"} {
+	for name, make := range makers {
 		t.Run(name, func(t *testing.T) {
-			noLeaks(t)
-			cfg := meetingPoint(t, size)
-			cfg.Timeout = 500 * time.Millisecond
-			comms, places := make([]*Communicator, size), make([]*tensor.Place, size)
-			for rank := range places {
-				places[rank] = open(t, "host")
-			}
-			if name == "local" {
-				made, err := cfg.Local(places...)
-				if err != nil {
-					t.Fatal(err)
+			comms := make(t, size)
+			each(size, func(rank int) { // so that no rank closes before the others are about to
+				c := comms[rank]
+				if rank != idle {
+					c.config.Timeout = 50 * time.Millisecond
+					x := tensor.Must(tensor.Zeros(c.place, dtype.Float32, 4))
+					t.Cleanup(x.Release)
+					if err := c.AllReduce(nil, Sum, x, x); err != nil {
+						t.Error(err)
+					}
+					c.member.Closing()
 				}
-				copy(comms, made)
-			}
-			each(size, func(rank int) {
-				var err error
-				if comms[rank] == nil {
-					comms[rank], err = Join(context.Background(), places[rank], cfg.as(rank, cfg.Timeout))
-				}
-				if err != nil {
+				if err := c.member.Barrier(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -225,11 +209,6 @@ func TestClosesWithoutOne(t *testing.T) {
 					return
 				}
 				c := comms[rank]
-				x := tensor.Must(tensor.Zeros(c.place, dtype.Float32, 4))
-				defer x.Release()
-				if err := c.AllReduce(nil, Sum, x, x); err != nil {
-					t.Error(err)
-				}
 				var lost *RankError
 				if err := c.Close(); !errors.As(err, &lost) || lost.Rank != idle {
 					t.Errorf("rank %d: %v", rank, err)
