@@ -120,10 +120,16 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(newCommandLine().run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// A commandLine runs commands, one at a time. What one was given, the next does not see.
+type commandLine struct {
+	commands *commands
+	parser   *kong.Kong
+}
 
 // run is the program: it returns the exit code.
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+func (l *commandLine) run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	out := newBufferedPage(stdout)
 	defer func() {
 		if err := out.failed(); err != nil {
@@ -131,13 +137,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 			code = exitInput
 		}
 	}()
-	parser, err := newParser(out, stderr)
-	if err != nil {
-		panic(err)
-	}
-	ctx, err := parse(parser, usualForms(args))
+	l.reset(out, stderr)
+	ctx, err := parse(l.parser, usualForms(args))
 	if err == nil {
-		err = ctx.Run(&streams{stdin, out, stderr}, parser)
+		err = ctx.Run(&streams{stdin, out, stderr}, l.parser)
 	}
 	out.flush() // before what is wrong
 	code = exitCode(err)
@@ -190,12 +193,31 @@ func usageText(err error) string {
 	return text
 }
 
-func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
-	return kong.New(&commands{},
+func newCommandLine() *commandLine {
+	l := &commandLine{commands: new(commands)}
+	l.parser = kong.Must(l.commands,
 		kong.Name("ashlar"),
 		kong.Description(description),
-		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }), // after --help
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
+	return l
+}
+
+// reset forgets the last command. The parser clears flags itself, but not the other fields, nor which flags were given.
+func (l *commandLine) reset(stdout, stderr io.Writer) {
+	*l.commands = commands{}
+	l.parser.Stdout, l.parser.Stderr = stdout, stderr
+	err := kong.Visit(l.parser.Model, func(v kong.Visitable, next kong.Next) error {
+		switch v := v.(type) {
+		case *kong.Node:
+			v.Active = false
+		case *kong.Value:
+			v.Active, v.Set = false, false
+		}
+		return next(nil)
+	})
+	if err != nil {
+		panic(err)
+	}
 }

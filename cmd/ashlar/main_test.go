@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,12 +27,51 @@ type outcome struct {
 	out, err string
 }
 
-// ashlar runs a command, under a clock that makes every timed run take a millisecond.
-func ashlar(t *testing.T, stdin []byte, args ...string) outcome {
-	t.Helper()
+// commandLines are shared by the tests, because to make one takes longer than most commands.
+var commandLines = sync.Pool{New: func() any { return newCommandLine() }}
+
+// run runs a command, and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	l := commandLines.Get().(*commandLine)
+	code := l.run(args, stdin, stdout, stderr)
+	commandLines.Put(l)
+	return code
+}
+
+// A command line that has run others runs a command as a new one does.
+func TestCommandsAreIndependent(t *testing.T) {
+	old, plan, script := newCommandLine(), filepath.Join(t.TempDir(), "plan"), file(t, "small.script", smallScript)
+	for _, args := range [][]string{
+		{"plan", "--force", "-o", plan, script}, {"plan", script},
+		{"replay", "--json", "--smallest", "-a", "caching", "-a", "arena", script}, {"replay", "--markdown", script},
+		{"replay", "--json", "--markdown", script}, {"replay", "--limit", "16MiB", script}, {"replay", script},
+		{"info", sample("streams"), "none"}, {"info", "--help"}, {"info"}, {"--help"}, {"completion", "fish"}, {"completion"},
+		{"completion", "none"}, {"none"}, {"tune", "--none"}, {"version"}, {},
+	} {
+		var outputs [2]outcome
+		for i, l := range []*commandLine{old, newCommandLine()} {
+			setClock(t)
+			var out, err bytes.Buffer
+			outputs[i].code = l.run(args, strings.NewReader(""), &out, &err)
+			outputs[i].out, outputs[i].err = out.String(), err.String()
+		}
+		if outputs[0] != outputs[1] {
+			t.Errorf("ashlar %q after other commands: %+v\nat first: %+v", args, outputs[0], outputs[1])
+		}
+	}
+}
+
+// setClock makes every timed run take a millisecond.
+func setClock(t *testing.T) {
 	var clock time.Time
 	now = func() time.Time { clock = clock.Add(time.Millisecond); return clock }
 	t.Cleanup(func() { now = time.Now })
+}
+
+// ashlar runs a command, under the clock of setClock.
+func ashlar(t *testing.T, stdin []byte, args ...string) outcome {
+	t.Helper()
+	setClock(t)
 	var out, err bytes.Buffer
 	code := run(args, bytes.NewReader(stdin), &out, &err)
 	return outcome{code, out.String(), err.String()}
