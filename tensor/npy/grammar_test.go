@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
@@ -78,6 +79,7 @@ func sentence(in *testkit.Input) (content, elements []byte, wrong bool) {
 func FuzzArchive(f *testing.F) {
 	f.Add([]byte{1, 2, 0, 1, 0, 0, 0, 1, 1, 1, 2, 1, 2, 3, 4, 5, 6, 7, 8, 2, 1, 0, 0, 1, 1, 1, 0, 0, 9, 9})
 	f.Add([]byte{1, 1, 2, 0, 10, 3, 1, 0, 0, 0, 0, 0, 1, 0, 0, 15, 0, 0, 0, 1, 2})
+	f.Add([]byte("000Z01")) // declares a shape of 4 MiB
 	f.Add([]byte{0, 0, 0, 12, 3, 0, 1, 3, 0, 14, 2})
 	p := tensortest.Host(f)
 	path := filepath.Join(f.TempDir(), "x.npz")
@@ -93,7 +95,9 @@ func FuzzArchive(f *testing.F) {
 		z := zip.NewWriter(&content)
 		for in.More() && len(arrays) < 4 {
 			file, elements, wrong := sentence(in)
-			x, err := Read(p, bytes.NewReader(file))
+			var x *tensor.Tensor
+			var err error
+			testkit.AllocatesAtMost(t, len(file), 100, 1<<20, func() { x, err = Read(p, bytes.NewReader(file)) })
 			if refused := err != nil && (errors.Is(err, ErrFormat) || errors.Is(err, errors.ErrUnsupported)); refused != wrong {
 				t.Fatalf("%q: %v, wrong: %v", file, err, wrong)
 			}
@@ -111,11 +115,17 @@ func FuzzArchive(f *testing.F) {
 		}
 		testkit.Must(t, z.Close())
 		testkit.Must(t, os.WriteFile(path, content.Bytes(), 0o600))
-		a, err := OpenZip(path)
-		testkit.Must(t, err)
+		var a *Archive
+		testkit.AllocatesAtMost(t, content.Len(), 100, 1<<20, func() {
+			var err error
+			a, err = OpenZip(path)
+			testkit.Must(t, err)
+		})
 		defer a.Close()
 		for i, want := range arrays {
-			x, err := a.Load(p, fmt.Sprintf("a%d", i))
+			var x *tensor.Tensor
+			var err error
+			testkit.AllocatesAtMost(t, content.Len(), 100, 1<<20, func() { x, err = a.Load(p, fmt.Sprintf("a%d", i)) })
 			if (err != nil) != want.wrong {
 				t.Fatalf("array %d: %v, wrong: %v", i, err, want.wrong)
 			}

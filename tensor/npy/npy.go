@@ -182,7 +182,9 @@ func (f *File) Load(p *tensor.Place) (*tensor.Tensor, error) {
 	if !f.options.Copy && !n.BigEndian && transfer.CanShare(p, n.DType, f.data) {
 		t, err = transfer.Share(p, f.memory, f.data, n.DType, n.Shape, n.strides())
 	} else {
-		t, err = n.load(p, func(at int64, piece []byte) ([]byte, error) {
+		room := make([]byte, min(n.Size, transfer.Piece))
+		t, err = n.load(p, func(at, size int64) ([]byte, error) {
+			piece := room[:size]
 			_, err := f.memory.ReadAt(piece, int64(len(f.memory.Bytes())-len(f.data))+at)
 			return piece, err
 		})
@@ -229,22 +231,22 @@ func Read(p *tensor.Place, r io.Reader) (*tensor.Tensor, error) {
 
 // read reads the elements.
 func (n *Info) read(p *tensor.Place, r io.Reader) (*tensor.Tensor, error) {
-	return n.load(p, func(at int64, piece []byte) ([]byte, error) {
-		got, err := io.ReadFull(r, piece)
+	var room bytes.Buffer // grows as bytes arrive, whatever the header declares
+	return n.load(p, func(at, size int64) ([]byte, error) {
+		room.Reset()
+		got, err := io.CopyN(&room, r, size)
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			err = wrong("%s%v takes %d bytes, and there are %d", n.Descr, n.Shape, n.Size, at+int64(got))
+			err = wrong("%s%v takes %d bytes, and there are %d", n.Descr, n.Shape, n.Size, at+got)
 		}
-		return piece, err
+		return room.Bytes(), err
 	})
 }
 
-// load makes a tensor from the pieces that fetch returns. fetch returns the bytes from position at on, as many as its
-// slice has, and may use that slice.
-func (n *Info) load(p *tensor.Place, fetch func(at int64, piece []byte) ([]byte, error)) (*tensor.Tensor, error) {
-	room := make([]byte, min(n.Size, transfer.Piece))
+// load makes a tensor from the pieces that fetch returns: size bytes from position at on, which load may change.
+func (n *Info) load(p *tensor.Place, fetch func(at, size int64) ([]byte, error)) (*tensor.Tensor, error) {
 	var t *tensor.Tensor
 	for at := int64(0); at < n.Size || t == nil; at += transfer.Piece {
-		piece, err := fetch(at, room[:min(transfer.Piece, n.Size-at)])
+		piece, err := fetch(at, min(transfer.Piece, n.Size-at))
 		if err == nil && n.BigEndian {
 			swap(piece, n.DType)
 		}
