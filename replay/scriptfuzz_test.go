@@ -118,7 +118,9 @@ func FuzzScript(f *testing.F) {
 	f.Add([]byte{1, 1, 0, 0, 1, 3, 0, 12, 0, 3, 1, 14, 9, 1, 11, 5})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		text := sentence(&testkit.Input{Rest: input})
-		s, err := trace.ParseScript(text)
+		var s *trace.Script
+		var err error
+		testkit.AllocatesAtMost(t, len(text), 1000, 1<<20, func() { s, err = trace.ParseScript(text) })
 		var wrong *trace.ScriptError
 		if err != nil {
 			if !errors.As(err, &wrong) || wrong.Line < 3 || wrong.Line > strings.Count(text, "\n") {
@@ -129,7 +131,9 @@ func FuzzScript(f *testing.F) {
 		if again, err := trace.ParseScript(s.String()); err != nil || !reflect.DeepEqual(again, s) {
 			t.Fatalf("%s\nis written as\n%s\n%v", text, s, err)
 		}
-		out, err := outcome(t, s)
+		var out string
+		// An allocator's tables have a place for each stream, and that of a pending free is number 65,536.
+		testkit.AllocatesAtMost(t, len(text), 10_000, 32<<20, func() { out, err = outcome(t, s) })
 		if err != nil && (!errors.As(err, &wrong) || wrong.Line < 1 || wrong.Line > len(s.Commands)) {
 			t.Fatalf("%s\n%v", text, err)
 		}

@@ -97,7 +97,10 @@ func FuzzGrammar(f *testing.F) {
 		in := &testkit.Input{Rest: input}
 		protocol := 2 + in.N(4)
 		want := tell(in)
-		s, err := snapshot.ReadBytes(snapshottest.Pickle(want.file, protocol))
+		file := snapshottest.Pickle(want.file, protocol)
+		var s *snapshot.Snapshot
+		var err error
+		testkit.AllocatesAtMost(t, len(file), 200, 2<<20, func() { s, err = snapshot.ReadBytes(file) })
 		if want.wrong != "" {
 			var said *snapshot.Error
 			if !errors.As(err, &said) || !strings.Contains(err.Error(), want.wrong) {

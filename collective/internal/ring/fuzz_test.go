@@ -21,7 +21,9 @@ func FuzzFrame(f *testing.F) {
 		if len(b) < frameBytes {
 			return
 		}
-		x, err := parseFrame(b)
+		var x frame
+		var err error
+		testkit.AllocatesAtMost(t, len(b), 10, 1<<20, func() { x, err = parseFrame(b) })
 		if err != nil {
 			return
 		}
@@ -91,12 +93,16 @@ func FuzzLink(f *testing.F) {
 		canary := bytes.Repeat([]byte{0xca}, around)
 		whole := n.memory(append(append(bytes.Clone(canary), 1, 2, 3, 4), canary...))
 		part := n.operand(whole.Ptr+around, size)
-		go func() {
-			other.Write(frames(&testkit.Input{Rest: input}, size))
-			other.Close()
-		}()
-		go io.Copy(io.Discard, other)
-		err := n.do(comm.Call{Kind: comm.AllReduce, Type: dtype.Int8, N: size, Src: part, Dst: part})
+		sent := frames(&testkit.Input{Rest: input}, size)
+		var err error
+		testkit.AllocatesAtMost(t, len(sent), 100, 1<<20, func() {
+			go func() {
+				other.Write(sent)
+				other.Close()
+			}()
+			go io.Copy(io.Discard, other)
+			err = n.do(comm.Call{Kind: comm.AllReduce, Type: dtype.Int8, N: size, Src: part, Dst: part})
+		})
 		if got := n.read(whole, 2*around+size); !bytes.Equal(got[:around], canary) || !bytes.Equal(got[around+size:], canary) {
 			t.Errorf("memory beside the operand was written: %x, %v", got, err)
 		}
