@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -105,6 +106,48 @@ func wantChanges(t *testing.T, l *Lifetimes, blocks []Lifetime) {
 		if int64(x) != want[i+1] {
 			t.Fatalf("event %d changes %d bytes, want %d", i, int64(x), want[i+1])
 		}
+	}
+}
+
+// Freed is the event that requested the free, however many events lie between it and the end of the block.
+func TestFreedIsTheRequest(t *testing.T) {
+	const a, b, older, gone, still, unseen = 512, 1024, 2048, 4096, 8192, 16384
+	var events []Event
+	for _, e := range []struct {
+		action mem.Action
+		p      driver.Pointer
+	}{
+		{mem.ActionAlloc, a},
+		{mem.ActionAlloc, b},
+		{mem.ActionAlloc, still},
+		{mem.ActionFreeRequested, older}, // 3
+		{mem.ActionFreeRequested, a},     // 4
+		{mem.ActionFreeRequested, b},     // 5
+		{mem.ActionFreeCompleted, b},
+		{mem.ActionFreeCompleted, a},          // 7
+		{mem.ActionFreeCompleted, older},      // 8
+		{mem.ActionFreeCompleted, gone},       // 9: requested before the recording
+		{mem.ActionFreeRequested, still},      // 10: never completed
+		{mem.ActionFreeRequested, unseen},     // 11: never completed
+		{mem.ActionSegmentAlloc, 1 << 20},     // 12
+		{mem.ActionSegmentAlloc, 1<<20 + 512}, // 13
+	} {
+		events = append(events, Event{Action: e.action, Ptr: e.p, Size: 512})
+	}
+	tr := &Trace{Streams: []uint64{0}, Events: events}
+	l, err := tr.Lifetimes(ProgramOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[driver.Pointer][2]int32{}
+	for _, b := range lifetimesOf(t, l) {
+		got[b.Ptr] = [2]int32{b.Freed, b.End}
+	}
+	want := map[driver.Pointer][2]int32{
+		a: {4, 7}, b: {5, 6}, older: {3, 8}, gone: {-1, 9}, still: {10, 14}, unseen: {11, 14},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("blocks are freed and end at the events %v, want %v", got, want)
 	}
 }
 

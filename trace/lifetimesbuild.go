@@ -95,13 +95,11 @@ func (l *Lifetimes) complete(block uint32, event int32) {
 	l.setFreed(int32(block), freed)
 }
 
-// setFreed sets the event that requested the free of a block that has its end.
+// setFreed sets the event that requested the free of a block that has its end. A block in l.odd has it already.
 func (l *Lifetimes) setFreed(block, freed int32) {
 	if l.delay(int(block)) != delayOdd {
 		l.setDelay(int(block), l.span(int(block)).end-freed)
-		return
 	}
-	l.oddly(block).Freed = freed
 }
 
 // oddly returns the block in l.odd.
