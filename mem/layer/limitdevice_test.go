@@ -87,3 +87,14 @@ func TestLimitDeviceWantsALimit(t *testing.T) {
 		})
 	}
 }
+
+// An allocator's error passes as it is, unless it is out of memory.
+func TestLimitDevicePassesOtherErrors(t *testing.T) {
+	broken := fault.Wrap(drivertest.OpenSim(t, 64<<20))
+	d := layer.NewLimitedDevice(broken, 16<<20, "the limit of the test")
+	a := d.Over(newCaching(t, d))
+	broken.SetRules(fault.Rule{Nth: 1, Code: driver.ErrLost})
+	if _, err := a.Alloc(d.DefaultStream(), 512); !errors.Is(err, driver.ErrLost) || errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("the device is lost: %v", err)
+	}
+}
