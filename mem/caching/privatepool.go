@@ -182,8 +182,9 @@ func (a *Allocator) neverSplit(pp *privatePool) {
 }
 
 // CheckPoolLive returns nil if the live blocks of a private pool are exactly those at the given addresses, and
-// otherwise an error that names the difference. Freed blocks are not live, even if they wait for other streams. It is
-// PyTorch's checkPoolLiveAllocations. Its cost grows with the number of blocks on the pool's streams.
+// otherwise an error that names the difference. The order of the addresses does not matter, and one may be given twice.
+// Freed blocks are not live, even if they wait for other streams. It is PyTorch's checkPoolLiveAllocations. Its cost
+// grows with the number of blocks on the pool's streams.
 func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -77,6 +77,25 @@ func TestUnmappingWaitsForTheHeirOfAStreamNumber(t *testing.T) {
 	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
 }
 
+// Nor are they under the work of such a stream that allocated the block itself, from the free memory of the closed one.
+func TestUnmappingWaitsForTheHeirThatAllocates(t *testing.T) {
+	b := newBench(t, gib, "expandable_segments:True")
+	old := b.stream()
+	b.Free(b.allocOn(old, 40*mib))
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	heir := b.stream()
+	block := b.allocOn(heir, 40*mib)
+	b.dev.Hold(heir.ID())
+	if err := heir.Fill(block.Ptr, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.Free(block)
+	b.emptyCache()
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
+}
+
 // A private pool that ends while a request of it waits for the driver is not forgotten.
 func TestAPoolThatEndsDuringARequestIsNotForgotten(t *testing.T) {
 	onAlloc := func() {} // called once, in the middle of an Alloc

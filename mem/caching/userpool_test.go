@@ -531,6 +531,7 @@ func TestBehaviour51_TheLiveBlocksOfAPool(t *testing.T) {
 		check(true, live...)
 		slices.Reverse(live)
 		check(true, live...)
+		check(true, append(live, live[0])...)
 		check(false)
 		check(false, live[1:]...)
 		check(false, append(slices.Clone(live), outside.Ptr)...)
