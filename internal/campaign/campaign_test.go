@@ -13,7 +13,7 @@
 //	  - TestWaiting lets goroutines wait for room, on virtual time.
 //
 // A failure names its seed and prints a shrunk script; -seed starts there again. Scripts in testdata are run each time.
-// With -v the run ends with the number of its operations, and the rate.
+// With -v the run ends with the number and the rate of the operations that each test has really done, its checks aside.
 package campaign
 
 import (
@@ -22,6 +22,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,8 +48,14 @@ var (
 
 const mib = 1 << 20
 
-// done counts the operations of all tests.
-var done atomic.Int64
+// A part is one of the tests: the operations that it has done, and the time they took.
+type part struct {
+	name string
+	done atomic.Int64
+	took time.Duration
+}
+
+var parts []*part
 
 // A subject is an allocator under some settings.
 type subject struct {
@@ -108,11 +115,11 @@ func cached(dev driver.Device, settings string) (mem.Allocator, error) {
 }
 
 func TestCampaign(t *testing.T) {
-	eachSeed(t, func(t *testing.T, seed uint64) {
+	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
 		for _, s := range subjects() {
 			c := s.cfg
 			c.Sim = sim.Options{Total: 512 * mib, Seed: seed, Completion: sim.AtRandom}
-			c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &done
+			c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &p.done
 			construct := func(dev driver.Device, _ struct{}) (mem.Allocator, error) { return s.make(dev) }
 			memtest.RunAll(t, c, construct, map[string]struct{}{s.name: {}})
 		}
@@ -120,11 +127,14 @@ func TestCampaign(t *testing.T) {
 }
 
 // eachSeed runs a test for every seed, as many at once as there are processors.
-func eachSeed(t *testing.T, test func(t *testing.T, seed uint64)) {
+func eachSeed(t *testing.T, test func(t *testing.T, seed uint64, p *part)) {
+	p, start := &part{name: t.Name()}, time.Now()
+	parts = append(parts, p)
+	t.Cleanup(func() { p.took = time.Since(start) })
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
 			t.Parallel()
-			test(t, seed)
+			test(t, seed, p)
 		})
 	}
 }
@@ -142,13 +152,23 @@ func histories(seed, kind uint64, n int) iter.Seq2[*rand.Rand, int] {
 	}
 }
 
-// TestMain says at the end of a run, with -v, how many operations the tests have done, and the rate.
+// TestMain says at the end of a run, with -v, the command, how many operations the tests have done, and their rates.
 func TestMain(m *testing.M) {
 	start := time.Now()
 	code := m.Run()
 	if testing.Verbose() {
-		took := time.Since(start)
-		fmt.Printf("%d operations in %v, %.0f a second\n", done.Load(), took.Round(time.Second), float64(done.Load())/took.Seconds())
+		all := part{name: "all", took: time.Since(start)}
+		fmt.Println(strings.Join(os.Args, " "))
+		for _, p := range parts {
+			fmt.Println(p)
+			all.done.Add(p.done.Load())
+		}
+		fmt.Println(&all)
 	}
 	os.Exit(code)
+}
+
+func (p *part) String() string {
+	n := p.done.Load()
+	return fmt.Sprintf("%s: %d operations in %v, %.0f a second", p.name, n, p.took.Round(time.Second/10), float64(n)/p.took.Seconds())
 }

@@ -63,7 +63,7 @@ func variants(rng *rand.Rand) []variant {
 // A result is what a history gave: the address of each request, and figures.
 type result struct{ addresses, figures string }
 
-func (v *variant) run(s subject, h []trace.Command) (res result, err error) {
+func (v *variant) run(s subject, h []trace.Command, p *part) (res result, err error) {
 	var dev driver.Device = fresh()
 	if v.below != nil {
 		dev = v.below(dev)
@@ -76,7 +76,10 @@ func (v *variant) run(s subject, h []trace.Command) (res result, err error) {
 		a = v.above(a)
 	}
 	r := allocatorRun{dev: dev, a: a, live: map[string]mem.Block{}}
-	defer func() { err = errors.Join(err, r.close(), dev.Close()) }()
+	defer func() {
+		err = errors.Join(err, r.close(), dev.Close())
+		p.done.Add(r.done)
+	}()
 	if err := r.open(); err != nil {
 		return res, err
 	}
@@ -124,8 +127,8 @@ func (r *allocatorRun) clean(h []trace.Command) error {
 }
 
 // differs describes what is not as wanted if the history is run in v's way.
-func (v *variant) differs(s subject, h []trace.Command, want result) string {
-	got, err := v.run(s, h)
+func (v *variant) differs(s subject, h []trace.Command, want result, p *part) string {
+	got, err := v.run(s, h, p)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -140,17 +143,16 @@ func (v *variant) differs(s subject, h []trace.Command, want result) string {
 // The same history gives the same results however its streams are named, whatever was done before, and with layers above
 // and below that change nothing.
 func TestMetamorphicRelations(t *testing.T) {
-	eachSeed(t, func(t *testing.T, seed uint64) {
+	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
 		for rng, n := range histories(seed, 16, 4**ops) {
 			h, all := compose(rng, n), variants(rng)
 			for _, s := range subjects() {
-				want, err := (&variant{}).run(s, h)
+				want, err := (&variant{}).run(s, h, p)
 				testkit.Must(t, err)
 				for i := range all {
 					if v := &all[i]; !v.only || v.addresses(s.name) {
-						done.Add(int64(n))
-						if v.differs(s, h, want) != "" {
-							v.report(t, s, h)
+						if v.differs(s, h, want, p) != "" {
+							v.report(t, s, h, p)
 						}
 					}
 				}
@@ -160,13 +162,13 @@ func TestMetamorphicRelations(t *testing.T) {
 }
 
 // report shrinks a history whose results v changes, and reports it.
-func (v *variant) report(t *testing.T, s subject, h []trace.Command) {
+func (v *variant) report(t *testing.T, s subject, h []trace.Command, p *part) {
 	differs := func(h []trace.Command) string {
-		want, err := (&variant{}).run(s, h)
+		want, err := (&variant{}).run(s, h, p)
 		if err != nil {
 			return err.Error()
 		}
-		return v.differs(s, h, want)
+		return v.differs(s, h, want, p)
 	}
 	h = testkit.Shrink(h, func(h []trace.Command) bool { return differs(h) != "" })
 	t.Errorf("%s, %s: %s\n%s", s.name, v.name, differs(h), script(h))

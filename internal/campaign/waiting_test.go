@@ -43,7 +43,7 @@ func waiters() map[string]func(dev driver.Device) (mem.Allocator, error) {
 // On virtual time: goroutines that each hold one block at a time, for less than the others wait in all, are all served.
 // When one of them keeps the memory, the others fail at the end of their patience, not before and not after.
 func TestWaiting(t *testing.T) {
-	eachSeed(t, func(t *testing.T, seed uint64) {
+	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
 		for name, open := range waiters() {
 			synctest.Test(t, func(t *testing.T) {
 				dev := sim.New(sim.Options{Total: 512 * mib, Unchecked: true})
@@ -60,9 +60,9 @@ func TestWaiting(t *testing.T) {
 								t.Errorf("%s: %v", name, err)
 								return
 							}
-							done.Add(1)
 							time.Sleep(time.Duration(rng.Int64N(int64(patience / 40))))
 							a.Free(b)
+							p.done.Add(2)
 						}
 					})
 				}

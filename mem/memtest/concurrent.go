@@ -32,6 +32,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 		w.remove(b)
 		mu.Unlock()
 		w.a.Free(b.Block)
+		cfg.count(1)
 		return fail(err)
 	}
 	var wg sync.WaitGroup
@@ -56,6 +57,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 					stream = rng.IntN(cfg.Streams)
 				}
 				mb, err := w.a.Alloc(w.streams[stream], g.size()/16+1)
+				cfg.count(1)
 				if errors.Is(err, mem.ErrNoMemory) {
 					continue
 				}

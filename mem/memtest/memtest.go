@@ -65,7 +65,8 @@ type Config struct {
 	// memory before they are done.
 	Waits bool
 
-	// Operations, if not nil, counts the operations of random histories, shrinking included.
+	// Operations, if not nil, counts the operations of random histories, one by one and concurrent, shrinking included.
+	// Those that do nothing, such as a free of a block that is not live, do not count.
 	Operations *atomic.Int64
 
 	// LowRequestedPeak is true if the peak of RequestedBytes may be too low, because it is that of an allocator below,
@@ -100,6 +101,13 @@ func (c Config) onHost() Config {
 	c.Device = On(fmt.Sprintf("host:total=%d,granularity=%d", c.Sim.Total, c.Sim.Granularity))
 	c.Ops, c.Seeds, c.FaultOps = min(c.Ops, 200), min(c.Seeds, 2), min(c.FaultOps, 8)
 	return c
+}
+
+// count counts operations.
+func (c *Config) count(n int64) {
+	if c.Operations != nil {
+		c.Operations.Add(n)
+	}
 }
 
 func orElse[T int | int64](v *T, whenZero T) {

@@ -325,11 +325,11 @@ func (w *model) sync() error {
 
 func (w *model) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
 
-// hold prevents a stream's work from running until the stream is resumed or waited for. It reports whether the device
-// supports that.
+// hold prevents a stream's work from running until the stream is resumed or waited for. It reports whether that changes
+// anything: the device must support it.
 func (w *model) hold(stream int, on bool) bool {
 	if w.sim == nil || w.held[stream] == on {
-		return w.sim != nil
+		return false
 	}
 	w.held[stream] = on
 	if on {

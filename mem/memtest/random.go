@@ -85,9 +85,7 @@ func (r *runner) step(w *model, o op) error {
 		}
 	}
 	r.done = append(r.done, r.at)
-	if w.cfg.Operations != nil {
-		w.cfg.Operations.Add(1)
-	}
+	w.cfg.count(1)
 	switch o.kind {
 	case opAlloc:
 		_, err := w.alloc(o.block, o.stream, o.size)
