@@ -5,6 +5,7 @@ package ipc
 import (
 	"bytes"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -32,7 +33,10 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%+v was read as %+v", a, got)
 		}
 		in.Damage(message)
-		if got, err := decodeAnswer(message); err == nil && !bytes.Equal(got.encode(), message) && len(got.text) <= maxText {
+		var got answer
+		var err error
+		testkit.AllocatesAtMost(t, len(message), 10, 1<<20, func() { got, err = decodeAnswer(message) })
+		if err == nil && !bytes.Equal(got.encode(), message) && len(got.text) <= maxText {
 			t.Fatalf("%x was read as %+v", message, got)
 		}
 	})
@@ -83,10 +87,13 @@ func FuzzRequests(f *testing.F) {
 				r.kind, r.ticket = r.kind&3, Ticket(in.Bytes(len(Ticket{})))
 				message = r.encode()
 			}
-			if _, err := c.Write(message); err != nil {
-				break
-			}
-			reply, file, err := receive(c)
+			var reply []byte
+			var file *os.File
+			testkit.AllocatesAtMost(t, len(message), 100, 1<<20, func() {
+				if _, err = c.Write(message); err == nil {
+					reply, file, err = receive(c)
+				}
+			})
 			if err != nil || len(reply) == 0 {
 				break
 			}

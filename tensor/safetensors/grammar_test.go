@@ -90,7 +90,9 @@ func FuzzSentence(f *testing.F) {
 	f.Add([]byte{1, 1, 5, 1, 0, 0, 15, 4, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		file, want, wrong := sentence(&testkit.Input{Rest: input})
-		h, err := parse("x", file)
+		var h *header
+		var err error
+		testkit.AllocatesAtMost(t, len(file), 200, 1<<20, func() { h, err = parse("x", file) })
 		if wrong != "" {
 			if !errors.Is(err, ErrFormat) {
 				t.Fatalf("%s: %q: %v", wrong, file, err)

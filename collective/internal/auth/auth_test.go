@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // end is one end of a handshake: the connection that it returned, or its error.
@@ -203,7 +205,9 @@ func FuzzAccept(f *testing.F) {
 	key := NewKey([]byte("secret"), "job", false)
 	f.Fuzz(func(t *testing.T, said []byte) {
 		c := &taped{tape: bytes.NewReader(said)}
-		if _, err := key.Accept(c, "a test"); err == nil {
+		var err error
+		testkit.AllocatesAtMost(t, len(said), 10, 1<<20, func() { _, err = key.Accept(c, "a test") })
+		if err == nil {
 			t.Fatal("accepted")
 		}
 		most := 0
