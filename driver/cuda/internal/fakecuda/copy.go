@@ -201,10 +201,15 @@ func (c *call) memsetD8Async(dst uint64, value uint8, n, h uint64) Result {
 	m, p := c.Machine, c.ctx
 	_, r = c.submit(s, nodeFill, 1000+int64(n)/4000, func() Result {
 		to, r := m.view(p, dst, int64(n), writing, true)
-		for i := range to {
-			to[i] = value
-		}
+		fill(to, value)
 		return r
 	})
 	return r
+}
+
+// fill sets every byte of b by doubling what is set, as fast as memory is copied.
+func fill(b []byte, value byte) {
+	for n := copy(b, []byte{value}); n < len(b); {
+		n += copy(b[n:], b[:n])
+	}
 }
