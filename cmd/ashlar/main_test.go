@@ -42,11 +42,24 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func TestCommandsAreIndependent(t *testing.T) {
 	old, plan, script := newCommandLine(), filepath.Join(t.TempDir(), "plan"), file(t, "small.script", smallScript)
 	for _, args := range [][]string{
-		{"plan", "--force", "-o", plan, script}, {"plan", script},
-		{"replay", "--json", "--smallest", "-a", "caching", "-a", "arena", script}, {"replay", "--markdown", script},
-		{"replay", "--json", "--markdown", script}, {"replay", "--limit", "16MiB", script}, {"replay", script},
-		{"info", sample("streams"), "none"}, {"info", "--help"}, {"info"}, {"--help"}, {"completion", "fish"}, {"completion"},
-		{"completion", "none"}, {"none"}, {"tune", "--none"}, {"version"}, {},
+		{"plan", "--force", "-o", plan, script},
+		{"plan", script},
+		{"replay", "--json", "--smallest", "-a", "caching", "-a", "arena", script},
+		{"replay", "--markdown", script},
+		{"replay", "--json", "--markdown", script},
+		{"replay", "--limit", "16MiB", script},
+		{"replay", script},
+		{"info", sample("streams"), "none"},
+		{"info", "--help"},
+		{"info"},
+		{"--help"},
+		{"completion", "fish"},
+		{"completion"},
+		{"completion", "none"},
+		{"none"},
+		{"tune", "--none"},
+		{"version"},
+		{},
 	} {
 		var outputs [2]outcome
 		for i, l := range []*commandLine{old, newCommandLine()} {
