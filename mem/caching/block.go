@@ -63,13 +63,20 @@ func (b *block) init(ptr driver.Pointer, size int64, prev, next blockRef, pool u
 	b.expandable = false
 }
 
-// slabChunk is the number of blocks allocated at a time. It is small since each stream has a slab.
-const slabChunk = 1 << 9
+// slabChunk is the number of blocks allocated at a time. It is small since each stream has a slab. A slab of more than
+// manyChunks takes its chunks from extents: blocks are read at random, and with pages of 2 MiB the processor finds them
+// sooner. The system backs an extent with memory as it is used.
+const (
+	slabChunk  = 1 << 9
+	manyChunks = 1 << 7  // 2 MiB
+	extent     = 1 << 18 // blocks: 8 MiB
+)
 
 // A slab holds the blocks of a shard. Their addresses never change.
 type slab struct {
 	chunks []*[slabChunk]block
 	cold   []*[slabChunk]coldBlock
+	extent []block // the unused rest of the last extent
 	unused []blockRef
 	n      uint32 // number of blocks ever made
 }
@@ -101,12 +108,26 @@ func (s *slab) newBlock() (blockRef, *block) {
 		s.unused = make([]blockRef, 0, 64) // cache lines of its own: a short array would share one with another slab's
 	}
 	if int(s.n/slabChunk) == len(s.chunks) {
-		s.chunks = append(s.chunks, new([slabChunk]block))
+		s.chunks = append(s.chunks, s.newChunk())
 		s.cold = append(s.cold, new([slabChunk]coldBlock))
 	}
 	ref := blockRef(s.n)
 	s.n++
 	return ref, s.at(ref)
+}
+
+// newChunk returns room for slabChunk blocks.
+func (s *slab) newChunk() *[slabChunk]block {
+	if len(s.chunks) < manyChunks {
+		return new([slabChunk]block)
+	}
+	if len(s.extent) == 0 {
+		s.extent = make([]block, extent)
+		preferLargePages(s.extent)
+	}
+	chunk := (*[slabChunk]block)(s.extent)
+	s.extent = s.extent[slabChunk:]
+	return chunk
 }
 
 func (s *slab) freeBlock(ref blockRef) {

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package caching
+
+func preferLargePages([]block) {}
