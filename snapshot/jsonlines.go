@@ -24,11 +24,12 @@ func (s *Snapshot) WriteJSONLines(w io.Writer, progress func(events int)) error 
 		if t == nil {
 			continue
 		}
-		lines := newLineWriter(s, device, t, t.Len())
+		total := t.Len() // known before: no goroutine reads t when lines.write has returned an error
+		lines := newLineWriter(s, device, t, total)
 		go func() {
 			defer lines.end()
-			for i := 0; i < t.Len() || i == 0; i += chunkEntries {
-				if !lines.feed(linePart{first: i, to: min(i+chunkEntries, t.Len())}) {
+			for i := 0; i < total || i == 0; i += chunkEntries {
+				if !lines.feed(linePart{first: i, to: min(i+chunkEntries, total)}) {
 					return
 				}
 			}

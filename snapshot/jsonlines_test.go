@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -112,6 +113,7 @@ func TestJSONLinesEndTheirGoroutines(t *testing.T) {
 	s, err := snapshot.ReadBytes(file)
 	testkit.Must(t, err)
 	stacks := make([]byte, 1<<20)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one worker, which then ends before it has all parts
 	for range 20 {
 		r, w := io.Pipe()
 		r.Close()
@@ -121,5 +123,6 @@ func TestJSONLinesEndTheirGoroutines(t *testing.T) {
 		if all := stacks[:runtime.Stack(stacks, true)]; bytes.Contains(all, []byte("(*lineWriter).work(")) {
 			t.Fatalf("the writer has failed, and there is\n%s", all)
 		}
+		s.Traces[0].Events = slices.Clip(s.Traces[0].Events) // the race detector sees a goroutine that still reads them
 	}
 }
