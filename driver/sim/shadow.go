@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -224,24 +225,52 @@ func (d *Device) checkUnmap(mappings *index[*mapping], first pos, r driver.Range
 	return d.refuse(CallUnmap, faults)
 }
 
-// site returns the file and line of the caller, or nothing if that is not asked for.
+// site returns the file and line of the caller, or nothing if that is not asked for. Few callers are more than a few
+// calls away.
 func (d *Device) site() string {
 	if !d.opts.CallSites {
 		return ""
 	}
-	const pkg = "github.com/ashlar-go/ashlar/driver/sim."
 	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		f, more := frames.Next()
-		rest, inside := strings.CutPrefix(f.Function, pkg)
-		if !inside || !strings.HasPrefix(rest, "(*") && !strings.HasPrefix(rest, "kernels.") &&
-			!strings.HasPrefix(rest, "virtualMemory.") && !strings.HasPrefix(rest, "pinned.") &&
-			!strings.HasPrefix(rest, "graphs.") {
-			return fmt.Sprintf("%s:%d", f.File, f.Line)
+	for from, to := 0, 4; from < len(pcs); from, to = to, len(pcs) {
+		n := runtime.Callers(2+from, pcs[from:to])
+		for _, pc := range pcs[from : from+n] {
+			if c := callerAt(pc); !c.inside {
+				return c.site
+			}
 		}
-		if !more {
-			return ""
+		if from+n < to {
+			break
 		}
 	}
+	return ""
+}
+
+// A caller is a place in the program: its file and line, and whether it is in a method of this package.
+type caller struct {
+	site   string
+	inside bool
+}
+
+// callers are the places found so far, by program counter: finding one takes as long as several simulated operations.
+var callers sync.Map
+
+// callerAt returns the place of a program counter that runtime.Callers returned.
+func callerAt(pc uintptr) caller {
+	if c, ok := callers.Load(pc); ok {
+		return c.(caller)
+	}
+	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	c := caller{site: fmt.Sprintf("%s:%d", f.File, f.Line), inside: isMethod(f.Function)}
+	callers.Store(pc, c)
+	return c
+}
+
+// isMethod reports whether a function, as package runtime names it, is a method of this package.
+func isMethod(function string) bool {
+	rest, inside := strings.CutPrefix(function, "github.com/ashlar-go/ashlar/driver/sim.")
+	return inside && slices.ContainsFunc(
+		[]string{"(*", "kernels.", "virtualMemory.", "pinned.", "graphs."},
+		func(receiver string) bool { return strings.HasPrefix(rest, receiver) },
+	)
 }
