@@ -4,8 +4,8 @@ FUZZTIME ?= 10000x
 BENCH ?= .
 PKG ?= ./...
 SEED ?= 1
-SEEDS ?= 100
-OPS ?= 20000
+SEEDS ?= 50
+OPS ?= 40000
 PROGRAMS ?= 100000
 FAULTY ?= 1000
 SOAK ?= 1h
@@ -34,7 +34,7 @@ fmt: ## format every file
 fuzz: ## every fuzz target on FUZZTIME inputs (default 10000x)
 	FUZZTIME=$(FUZZTIME) bash .ci/check fuzz
 
-campaign: ## random histories, 10^9 operations in some hours: make campaign SEED=1 SEEDS=100 OPS=20000
+campaign: ## random histories, 10^9 operations in some hours: make campaign SEED=1 SEEDS=50 OPS=40000
 	go test -v -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
 	go test -timeout 0 ./mem/paged -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))
 	go test -timeout 0 ./mem/arena -run 'TestCampaign$$' -seed $(SEED) -ops $$(($(SEEDS)*$(OPS)))

@@ -1,6 +1,6 @@
 // Package campaign tests the allocators on random histories of many seeds: one seed by default, as many as you like with
 //
-//		make campaign SEEDS=100 OPS=20000
+//		make campaign SEEDS=50 OPS=40000
 //
 //	  - TestCampaign runs the suite of mem/memtest on every allocator under several settings, on a simulated device whose
 //	    work completes at random, and with shorter histories on host memory. Every driver call of some histories fails in
@@ -22,6 +22,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,7 +120,8 @@ func TestCampaign(t *testing.T) {
 		for _, s := range subjects() {
 			c := s.cfg
 			c.Sim = sim.Options{Total: 512 * mib, Seed: seed, Completion: sim.AtRandom}
-			c.Ops, c.Seeds, c.Seed, c.FaultOps, c.Operations = *ops, 1, seed, 12, &p.done
+			c.Ops, c.Seeds, c.Seed = min(*ops, longest), (*ops+longest-1)/longest, seed<<32
+			c.FaultOps, c.Operations = 12, &p.done
 			construct := func(dev driver.Device, _ struct{}) (mem.Allocator, error) { return s.make(dev) }
 			memtest.RunAll(t, c, construct, map[string]struct{}{s.name: {}})
 		}
@@ -139,10 +141,11 @@ func eachSeed(t *testing.T, test func(t *testing.T, seed uint64, p *part)) {
 	}
 }
 
-// histories yields sources of random numbers for histories of about n operations in all, and the length of each. They
-// are short enough to be shrunk.
+// longest is the number of operations of the longest history: they are short enough to be shrunk.
+const longest = 8000
+
+// histories yields sources of random numbers for histories of about n operations in all, and the length of each.
 func histories(seed, kind uint64, n int) iter.Seq2[*rand.Rand, int] {
-	const longest = 8000
 	return func(yield func(*rand.Rand, int) bool) {
 		for i := 0; i < n; i += longest {
 			if !yield(rand.New(rand.NewPCG(seed, kind<<32+uint64(i/longest))), min(longest, n-i)) {
@@ -154,6 +157,7 @@ func histories(seed, kind uint64, n int) iter.Seq2[*rand.Rand, int] {
 
 // TestMain says at the end of a run, with -v, the command, how many operations the tests have done, and their rates.
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // the heaps are small, and most of the time is spent in allocating
 	start := time.Now()
 	code := m.Run()
 	if testing.Verbose() {

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -47,25 +47,25 @@ func fresh() *sim.Device {
 }
 
 // diverges runs a history through mem/caching and through the documented model, and describes the first difference: in an
-// address, in what is reserved, in the retries, or in a block of a snapshot. It returns "" if there is none.
-func diverges(settings string, set documentedSettings, history []trace.Command, p *part) (difference string) {
+// address, or after every so many commands in what is reserved, in the retries, or in a block of a snapshot. It returns
+// "" if there is none, and the number of commands done.
+func diverges(settings string, set documentedSettings, history []trace.Command, every int) (difference string, n int64) {
 	dev, twin := fresh(), fresh()
 	a, err := cached(dev, settings)
 	if err != nil {
-		return err.Error()
+		return err.Error(), 0
 	}
 	m := &documented{
 		dev: twin, set: set, queued: map[uint32]int{}, done: map[uint32]int{}, byName: map[string]*docBlock{},
 	}
 	run := allocatorRun{dev: dev, a: a, live: map[string]mem.Block{}}
 	if err := run.open(); err != nil {
-		return err.Error()
+		return err.Error(), 0
 	}
 	if _, err := twin.Alloc(scratchSize); err != nil {
-		return err.Error()
+		return err.Error(), 0
 	}
 	defer func() {
-		p.done.Add(run.done)
 		if err := errors.Join(run.close(), dev.Close()); err != nil && difference == "" {
 			difference = err.Error()
 		}
@@ -78,29 +78,50 @@ func diverges(settings string, set documentedSettings, history []trace.Command, 
 		}
 		want := m.do(c)
 		got, err := run.do(c)
+		n++
 		if err != nil {
-			return fmt.Sprintf("line %d: %v", i+1, err)
+			return fmt.Sprintf("line %d: %v", i+1, err), n
 		}
-		switch stats := run.stats.Stats(); {
-		case got != want:
-			return fmt.Sprintf("line %d, %s: the block is at %#x, the model's at %#x", i+1, c, uint64(got), uint64(want))
-		case stats.ReservedBytes.All.Current != m.reserved:
-			return fmt.Sprintf("line %d, %s: %d bytes are reserved, by the model %d", i+1, c, stats.ReservedBytes.All.Current, m.reserved)
-		case stats.NumAllocRetries != m.retries:
-			return fmt.Sprintf("line %d, %s: %d retries, by the model %d", i+1, c, stats.NumAllocRetries, m.retries)
+		if got != want {
+			return fmt.Sprintf("line %d, %s: the block is at %#x, the model's at %#x", i+1, c, uint64(got), uint64(want)), n
 		}
-		if i%16 == 15 || i == len(history)-1 {
-			if got, want := blocksOf(a), m.blocks(); got != want {
-				return fmt.Sprintf("line %d, %s: the blocks are\n%sby the model\n%s", i+1, c, got, want)
+		if n%int64(every) == 0 {
+			if d := run.differs(m); d != "" {
+				return fmt.Sprintf("line %d, %s: %s", i+1, c, d), n
 			}
 		}
+	}
+	return run.differs(m), n
+}
+
+// differs compares what is reserved, the retries and every block with the model's.
+func (r *allocatorRun) differs(m *documented) string {
+	stats := r.stats.Stats()
+	if got := stats.ReservedBytes.All.Current; got != m.reserved {
+		return fmt.Sprintf("%d bytes are reserved, by the model %d", got, m.reserved)
+	}
+	if stats.NumAllocRetries != m.retries {
+		return fmt.Sprintf("%d retries, by the model %d", stats.NumAllocRetries, m.retries)
+	}
+	if got, want := blocksOf(r.a), m.blocks(); !slices.Equal(got, want) {
+		return fmt.Sprintf("the blocks are\n%+v\nby the model\n%+v", got, want)
 	}
 	return ""
 }
 
+// A blockState is what is compared of a block.
+type blockState struct {
+	at     driver.Pointer
+	size   int64
+	stream uint32
+	small  bool
+	state  mem.BlockState
+}
+
+func byAddress(a, b blockState) int { return cmp.Compare(a.at, b.at) }
+
 // blocks describes every block, by address.
-func (m *documented) blocks() string {
-	var lines []string
+func (m *documented) blocks() (all []blockState) {
 	for _, g := range m.segs {
 		for _, b := range g.blocks {
 			state := mem.Inactive
@@ -110,23 +131,22 @@ func (m *documented) blocks() string {
 			case b.waits > 0:
 				state = mem.ActivePendingFree
 			}
-			lines = append(lines, fmt.Sprintf("%#x+%d s%d small %v %v\n", uint64(b.at), b.size, g.stream, g.small, state))
+			all = append(all, blockState{b.at, b.size, g.stream, g.small, state})
 		}
 	}
-	slices.Sort(lines)
-	return strings.Join(lines, "")
+	slices.SortFunc(all, byAddress)
+	return all
 }
 
-func blocksOf(a mem.Allocator) string {
+func blocksOf(a mem.Allocator) (all []blockState) {
 	s, _ := mem.Find[mem.Snapshotter](a)
-	var lines []string
 	for _, g := range s.Snapshot() {
 		for _, b := range g.Blocks {
-			lines = append(lines, fmt.Sprintf("%#x+%d s%d small %v %v\n", uint64(b.Ptr), b.Size, g.Stream, !g.Large, b.State))
+			all = append(all, blockState{b.Ptr, b.Size, uint32(g.Stream), !g.Large, b.State})
 		}
 	}
-	slices.Sort(lines)
-	return strings.Join(lines, "")
+	slices.SortFunc(all, byAddress)
+	return all
 }
 
 const (
@@ -266,11 +286,17 @@ func TestCachingIsAsDocumented(t *testing.T) {
 		for i, c := range modelled {
 			for rng, n := range histories(seed, uint64(i), 20**ops) {
 				history := compose(rng, n)
-				if diverges(c.text, c.set, history, p) == "" {
+				difference, did := diverges(c.text, c.set, history, 16)
+				p.done.Add(did)
+				if difference == "" {
 					continue
 				}
-				history = testkit.Shrink(history, func(h []trace.Command) bool { return diverges(c.text, c.set, h, p) != "" })
-				t.Fatalf("caching %s: %s\n%s", c.text, diverges(c.text, c.set, history, p), script(history))
+				history = testkit.Shrink(history, func(h []trace.Command) bool {
+					difference, _ := diverges(c.text, c.set, h, 1)
+					return difference != ""
+				})
+				difference, _ = diverges(c.text, c.set, history, 1)
+				t.Fatalf("caching %s: %s\n%s", c.text, difference, script(history))
 			}
 		}
 	})
@@ -286,7 +312,7 @@ func TestKeptScripts(t *testing.T) {
 		s, err := trace.ParseScript(string(text))
 		testkit.Must(t, err)
 		for _, c := range modelled {
-			if d := diverges(c.text, c.set, s.Commands, new(part)); d != "" {
+			if d, _ := diverges(c.text, c.set, s.Commands, 1); d != "" {
 				t.Errorf("%s, caching %s: %s", file, c.text, d)
 			}
 		}

@@ -61,7 +61,10 @@ func variants(rng *rand.Rand) []variant {
 }
 
 // A result is what a history gave: the address of each request, and figures.
-type result struct{ addresses, figures string }
+type result struct {
+	addresses []driver.Pointer
+	figures   string
+}
 
 func (v *variant) run(s subject, h []trace.Command, p *part) (res result, err error) {
 	var dev driver.Device = fresh()
@@ -91,16 +94,13 @@ func (v *variant) run(s subject, h []trace.Command, p *part) (res result, err er
 	if v.history != nil {
 		h = v.history(h)
 	}
-	var addresses strings.Builder
+	res.addresses = make([]driver.Pointer, len(h))
 	for i := range h {
-		at, err := r.do(&h[i])
-		if err != nil {
+		if res.addresses[i], err = r.do(&h[i]); err != nil {
 			return res, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		fmt.Fprintf(&addresses, "line %d: %#x\n", i+1, uint64(at))
 	}
 	stats := r.stats.Stats()
-	res.addresses = addresses.String()
 	res.figures = fmt.Sprint(stats.Allocation.All.Current, stats.AllocatedBytes.All.Current, stats.RequestedBytes.All.Current)
 	return res, nil
 }
@@ -134,8 +134,8 @@ func (v *variant) differs(s subject, h []trace.Command, want result, p *part) st
 		return err.Error()
 	case got.figures != want.figures:
 		return fmt.Sprintf("live blocks and bytes %s, want %s", got.figures, want.figures)
-	case v.addresses(s.name) && got.addresses != want.addresses:
-		return fmt.Sprintf("the addresses\n%s\nwant\n%s", got.addresses, want.addresses)
+	case v.addresses(s.name) && !slices.Equal(got.addresses, want.addresses):
+		return fmt.Sprintf("the addresses of the lines are\n%#x\nwant\n%#x", got.addresses, want.addresses)
 	}
 	return ""
 }

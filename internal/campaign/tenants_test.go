@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -80,6 +81,7 @@ type tenancy struct {
 	joined  int
 	streams []driver.Stream
 	live    []*tenantBlock
+	buffer  []byte // what is read of a block at a time
 }
 
 // A member is a tenant and the byte that it writes.
@@ -111,7 +113,7 @@ func runTenants(s subject, h []tenantOp, p *part) (err error) {
 	}
 	r := &tenancy{
 		dev: dev, base: base, quotas: layer.NewIsolatedQuotas(base, td, tenantTotal),
-		streams: []driver.Stream{dev.DefaultStream()},
+		streams: []driver.Stream{dev.DefaultStream()}, buffer: make([]byte, 256<<10),
 	}
 	for at := range numTenants {
 		if err := r.join(at); err != nil {
@@ -216,18 +218,31 @@ func (r *tenancy) alloc(o *tenantOp, s driver.Stream) (*tenantBlock, error) {
 
 // accept checks the contents of a new block, fills it, and lets it be moved.
 func (r *tenancy) accept(b *tenantBlock) error {
-	got := make([]byte, b.Size)
-	if err := b.s.CopyOut(got, b.Ptr); err != nil {
-		return err
-	}
-	for i, x := range got {
-		if x != 0 && x != b.owner.canary {
-			return fmt.Errorf("byte %d of %d of a block of %s is %#x", i, b.Size, b.owner.Name(), x)
-		}
+	if err := r.read(b, b.owner.canary, 0); err != nil {
+		return fmt.Errorf("a new block: %w", err)
 	}
 	mem.Movable(b.owner, b.Block, b)
 	r.live = append(r.live, b)
 	return b.s.Fill(b.Ptr, b.owner.canary, b.Size)
+}
+
+// read checks that every byte of a block is one of two.
+func (r *tenancy) read(b *tenantBlock, one, other byte) error {
+	for at := int64(0); at < b.Size; at += int64(len(r.buffer)) {
+		got := r.buffer[:min(int64(len(r.buffer)), b.Size-at)]
+		if err := b.s.CopyOut(got, b.Ptr+driver.Pointer(at)); err != nil {
+			return err
+		}
+		n := bytes.Count(got, []byte{one})
+		if other != one {
+			n += bytes.Count(got, []byte{other})
+		}
+		if n < len(got) {
+			i := slices.IndexFunc(got, func(x byte) bool { return x != one && x != other })
+			return fmt.Errorf("byte %d of %d of a block of %s is %#x", at+int64(i), b.Size, b.owner.Name(), got[i])
+		}
+	}
+	return nil
 }
 
 // capture allocates two blocks while a stream captures. A graph would wipe memory of other tenants too late.
@@ -264,12 +279,8 @@ func (r *tenancy) free(at int) error {
 	b := r.live[at]
 	r.live = slices.Delete(r.live, at, at+1)
 	b.refuses = true
-	got := make([]byte, b.Size)
-	if err := b.s.CopyOut(got, b.Ptr); err != nil {
-		return err
-	}
-	if i := slices.IndexFunc(got, func(x byte) bool { return x != b.owner.canary }); i >= 0 {
-		return fmt.Errorf("byte %d of a live block of %s is %#x", i, b.owner.Name(), got[i])
+	if err := r.read(b, b.owner.canary, b.owner.canary); err != nil {
+		return fmt.Errorf("a live block: %w", err)
 	}
 	if u := r.streams[at%len(r.streams)]; u != b.s {
 		m, err := b.s.Mark()
