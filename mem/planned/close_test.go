@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/planned"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A closer counts its Close calls. The first one fails.
@@ -214,4 +215,34 @@ func TestRoomOfSmallRequests(t *testing.T) {
 			t.Errorf("after a request of %d bytes: %+v", size, c)
 		}
 	}
+}
+
+// A block that a new stream uses when it is freed is not reused before that stream is done, even if the stream has the
+// number of the block's own, which is closed.
+func TestUsedByASuccessor(t *testing.T) {
+	p := &trace.Program{Streams: 3, Blocks: 2, Pools: []mem.PoolID{{}}, Ops: []trace.Op{
+		{Kind: trace.OpAlloc, Block: 0, Size: 10_000, Stream: 1},
+		{Kind: trace.OpFree, Block: 0},
+		{Kind: trace.OpAlloc, Block: 1, Size: 10_000, Stream: 2},
+		{Kind: trace.OpFree, Block: 1},
+	}}
+	dev := drivertest.OpenSim(t, 64<<20)
+	s1, s2 := drivertest.NewStream(t, dev), drivertest.NewStream(t, dev)
+	a := open(t, dev, plan(t, p, planned.Options{Steps: 1}))
+	b, err := a.Alloc(s1, 10_000)
+	testkit.Must(t, err)
+	testkit.Must(t, s1.Close())
+	successor := drivertest.NewStream(t, dev)
+	if successor.ID() != s1.ID() {
+		t.Fatalf("stream %d follows the closed stream %d", successor.ID(), s1.ID())
+	}
+	testkit.Must(t, successor.Fill(b.Ptr, 1, b.Size))
+	a.Free(b, successor)
+	c, err := a.Alloc(s2, 10_000)
+	testkit.Must(t, err)
+	if c.Ptr != b.Ptr {
+		t.Fatalf("%+v is not in the place of %+v", c, b)
+	}
+	testkit.Must(t, s2.Fill(c.Ptr, 2, c.Size))
+	a.Free(c)
 }

@@ -98,7 +98,7 @@ func (l *streamAllocator) usersOf(slot int, used []driver.Stream) (users reuse.S
 		users = a.waits.Register(own.stream)
 	}
 	for _, s := range used {
-		if s == nil || s.ID() != own.id {
+		if s == nil || s.ID() != own.id || len(l.sharers) > 1 {
 			users = a.waits.Union(users, a.waits.Register(s))
 		}
 	}
