@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // Tenants share an allocator under random histories: they allocate and free on several streams and in captures, streams
@@ -22,7 +23,9 @@ func TestTenants(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
 		for rng, n := range histories(seed, 18, *ops) {
 			h := tenantHistory(rng, n)
-			for _, s := range subjects() {
+			plan := tenantProgram(h)
+			ofPlan := subject{name: "planned", make: func(dev driver.Device) (mem.Allocator, error) { return ofPlan(t, dev, plan) }}
+			for _, s := range append(subjects(), ofPlan) {
 				run := func(h []tenantOp) error { return runTenants(s, h, p) }
 				if run(h) != nil {
 					h := testkit.Shrink(h, func(h []tenantOp) bool { return run(h) != nil })
@@ -65,6 +68,26 @@ func tenantHistory(rng *rand.Rand, n int) (h []tenantOp) {
 		})
 	}
 	return h
+}
+
+// tenantProgram is the program of a history in which no request is refused. A plan of it serves the requests until the
+// first refusal, and departs from the history in other ways too.
+func tenantProgram(h []tenantOp) *trace.Program {
+	p := &trace.Program{Streams: numStreams, Pools: []mem.PoolID{{}}}
+	var live []uint32
+	for _, o := range h {
+		switch {
+		case o.verb == tenantAllocs:
+			p.Ops = append(p.Ops, trace.Op{Kind: trace.OpAlloc, Block: uint32(p.Blocks), Size: o.size, Stream: uint32(o.stream)})
+			live = append(live, uint32(p.Blocks))
+			p.Blocks++
+		case o.verb == tenantFrees && len(live) > 0:
+			at := o.block % len(live)
+			p.Ops = append(p.Ops, trace.Op{Kind: trace.OpFree, Block: live[at]})
+			live = slices.Delete(live, at, at+1)
+		}
+	}
+	return p
 }
 
 const (
