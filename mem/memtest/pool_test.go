@@ -210,7 +210,8 @@ func (p *pool) Free(b mem.Block, used ...driver.Stream) {
 	}
 	check.Used("pool: Free", used)
 	for i, s := range used {
-		if s.ID() == pc.seg.stream || p.bug == ignoresUsed || p.bug == waitsForFirst && i > 0 {
+		if s.ID() == pc.seg.stream || p.bug == ignoresUsed || p.bug == waitsForFirst && i > 0 ||
+			p.bug == ignoresDefault && s.ID() == p.dev.DefaultStream().ID() {
 			continue
 		}
 		pc.waits = append(pc.waits, wait{stream: s})

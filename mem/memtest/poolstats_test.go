@@ -65,10 +65,14 @@ func (p *pool) count() {
 	if p.bug == offByOne && len(p.waiting) > 0 {
 		now[2][0]++
 	}
+	allocated := p.stats.AllocatedBytes.All
 	for i, a := range p.stats.Arrays() {
 		move(&a.Array.SmallPool, now[i][0])
 		move(&a.Array.LargePool, now[i][1])
 		move(&a.Array.All, now[i][0]+now[i][1])
+	}
+	if p.bug == latePeak {
+		p.stats.AllocatedBytes.All.Peak = max(allocated.Peak, allocated.Current)
 	}
 	if asked := &p.stats.RequestedBytes.All; p.bug == stalePeak {
 		asked.Peak = asked.Current
