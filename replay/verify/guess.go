@@ -70,12 +70,16 @@ func (v *verifier) mayBeRestored(entry int) bool {
 	return entry+1 < len(v.t.Events) && v.t.Events[entry+1].Stream == e.Stream
 }
 
-// position orders differences by how far the recording was followed.
+// position orders differences by how far the recording was followed. A nil one is the last.
 func (d *Difference) position(rec *recording) int {
-	if d.Entry < 0 {
-		return len(rec.t.Events)
+	switch n := len(rec.t.Events); {
+	case d == nil:
+		return n + 1
+	case d.Entry < 0:
+		return n
+	default:
+		return d.Entry
 	}
-	return d.Entry
 }
 
 // explain lists assumptions that would explain why the allocator's event differs from the recorded one.

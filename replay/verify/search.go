@@ -53,7 +53,7 @@ func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g 
 			b.at = verdict.Difference.position(rec)
 			b.explanations, b.alternatives = v.explanations, v.alternatives()
 		}
-		if first || verdict.Difference == nil || verdict.progress() > best.progress() {
+		if first || verdict.further(&best, rec) {
 			best, first = verdict, false
 		}
 		return b, nil

@@ -306,7 +306,7 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 			v.Notes = append(v.Notes, fmt.Sprintf("%d blocks were placed as recorded: graph pools were restored to "+
 				"earlier states, which is no request", v.Restored))
 		}
-		if i == 0 || v.progress() > best.progress() {
+		if i == 0 || v.further(&best, rec) {
 			best = v
 		}
 		if v.Difference == nil {
@@ -357,9 +357,10 @@ func (v *Verdict) paint(rec *recording, cfg caching.Config, g *guess, dev driver
 var ErrSettingsChanged = errors.New("the settings changed while this was recorded (it has ordinary and expandable " +
 	"segments), and the file names only the last ones; the allocator leaves the recording")
 
-// progress returns how much of a recording was followed.
-func (v *Verdict) progress() int {
-	return v.AddressesMatched + v.SegmentEventsMatched + v.OOMsMatched + v.BlocksMatched
+// further reports whether v followed the recording further than o: to a later entry, or to more of the final state.
+func (v *Verdict) further(o *Verdict, rec *recording) bool {
+	at, other := v.Difference.position(rec), o.Difference.position(rec)
+	return at > other || at == other && v.BlocksMatched > o.BlocksMatched
 }
 
 // describe formats an event for a difference.
