@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -81,5 +82,26 @@ func TestVerifyReportsTheFurthestAttempt(t *testing.T) {
 	v, err = verify.Verify(s, verify.Options{})
 	if d := v.Difference; err != nil || d == nil || d.Entry != last {
 		t.Errorf("entry %d is changed: %v, %v", last, d, err)
+	}
+}
+
+// A request that freed the cache could not use a larger free block: that belongs to a private pool.
+func TestVerifyFindsAHiddenPoolByARetry(t *testing.T) {
+	s := record(t, func(a *caching.Allocator, alloc func(int64) mem.Block, free func(mem.Block)) {
+		alloc(1 << 10)
+		free(alloc(30 << 20))
+		hidden := mem.NewPoolID()
+		a.BeginAllocateToPool(hidden, func(driver.Stream) bool { return true })
+		b := alloc(50 << 20)
+		a.EndAllocateToPool(hidden)
+		free(b)
+		alloc(40 << 20)
+		a.ReleasePool(hidden)
+		testkit.Must(t, a.EmptyCache())
+		alloc(4 << 10)
+	})
+	v, err := verify.Verify(s, verify.Options{})
+	if err != nil || !v.Exact || v.Retries != 1 || len(v.Notes) != 1 || !strings.HasPrefix(v.Notes[0], "1 segments,") {
+		t.Errorf("%v, %v, %d retries, notes %q; want 1 retry and 1 hidden segment", v.Difference, err, v.Retries, v.Notes)
 	}
 }

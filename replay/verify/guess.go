@@ -124,8 +124,7 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	}
 	wantsOther := allocates(want.Action) || want.Action == mem.ActionAlloc
 	switch {
-	case frees(got.Action) && frees(want.Action), got.Action == mem.ActionAlloc && wantsOther,
-		allocates(got.Action) && wantsOther:
+	case frees(got.Action) && frees(want.Action), got.Action == mem.ActionAlloc, allocates(got.Action) && wantsOther:
 		hide(wantGround)
 		hide(gotGround)
 	case frees(got.Action):
