@@ -88,7 +88,7 @@ func checkFlat(t *testing.T, name string, slack int64, all []footprint, of func(
 	for _, u := range all {
 		values = append(values, of(u))
 	}
-	median := func(v []int64) int64 { return slices.Sorted(slices.Values(v))[len(v)/2] }
+	median := func(v []int64) int64 { return slices.Sorted(slices.Values(v))[(len(v)-1)/2] } // of two, the lower one
 	third := len(values) / 3
 	first, last := median(values[:third]), median(values[len(values)-third:])
 	t.Logf("%s: %d in the first third of the windows, %d in the last; %d to %d", name, first, last, slices.Min(values), slices.Max(values))
