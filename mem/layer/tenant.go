@@ -176,23 +176,24 @@ func (t *Tenant) attempt(s driver.Stream, size int64, o mem.AllocOptions, waits 
 		return mem.Block{}, err
 	}
 	charged = b.Size
-	if err := t.wipe(s, b); err != nil {
-		t.quotas.inner.Free(b)
+	if used, err := t.wipe(s, b); err != nil {
+		t.quotas.inner.Free(b, used...)
 		return mem.Block{}, err
 	}
 	charged = 0
 	return t.add(s.ID(), size, b, b, struct{}{}), nil
 }
 
-// wipe zeroes the bytes of a new block that are not the tenant's.
-func (t *Tenant) wipe(s driver.Stream, b mem.Block) error {
+// wipe zeroes the bytes of a new block that are not the tenant's. If it fails, work on the streams that it returns may
+// still use the block.
+func (t *Tenant) wipe(s driver.Stream, b mem.Block) (used []driver.Stream, _ error) {
 	q := t.quotas
 	if q.device == nil {
-		return nil
+		return nil, nil
 	}
-	wiped, err := q.device.wipe(s, b, t.owner)
+	wiped, used, err := q.device.wipe(s, b, t.owner)
 	if err != nil {
-		return fmt.Errorf("layer: Tenant %s: %w", t.name, err)
+		return used, fmt.Errorf("layer: Tenant %s: %w", t.name, err)
 	}
 	if wiped > 0 {
 		q.mu.Lock()
@@ -200,7 +201,7 @@ func (t *Tenant) wipe(s driver.Stream, b mem.Block) error {
 		t.wipes++
 		t.wiped += wiped
 	}
-	return nil
+	return nil, nil
 }
 
 // charge counts n more bytes for a request of want bytes and its block of size bytes, or returns the refusal. It also

@@ -14,9 +14,10 @@ type TenantDevice struct {
 	driver.Device
 	tenants atomic.Uint64 // so far
 
-	mu     sync.Mutex                     // a leaf
-	places spans.Table[*owners.Memory]    // blocks and mapped pages by address; a page may be at several
-	pages  map[driver.Page]*owners.Memory // that are not dropped
+	mu       sync.Mutex                     // a leaf
+	places   spans.Table[*owners.Memory]    // blocks and mapped pages by address; a page may be at several
+	pages    map[driver.Page]*owners.Memory // that are not dropped
+	unclosed []driver.Stream                // whose Close failed, after wipes in captures
 }
 
 // NewTenantDevice returns dev for an allocator whose memory several tenants share: see NewIsolatedQuotas. It records

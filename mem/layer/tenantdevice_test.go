@@ -147,3 +147,35 @@ func TestTenantDeviceAfterAWipeThatFailed(t *testing.T) {
 	testkit.Must(t, g.Close())
 	h.want("afterwards", 0, p, 1024, 1024)
 }
+
+// A wipe in a capture whose stream cannot be closed may still be queued: the memory is not used before it is done. The
+// next such wipe closes the stream.
+func TestTenantDeviceAfterAWipeInACaptureThatFailed(t *testing.T) {
+	simulated := drivertest.OpenSim(t, 256<<20)
+	dev := fault.Wrap(simulated)
+	td := layer.NewTenantDevice(dev)
+	base := openShared(t, td, "caching:expandable_segments:True")
+	tenant := tenantsOf(t, layer.NewIsolatedQuotas(base, td, 1<<40), 1)[0]
+	s := drivertest.NewStream(t, dev)
+	capture := func(rules ...fault.Rule) (mem.Block, error) {
+		testkit.Must(t, dev.Graphs().Begin(s))
+		dev.SetRules(rules...)
+		b, err := tenant.Alloc(s, 4<<20)
+		dev.SetRules()
+		g, failed := dev.Graphs().End(s)
+		testkit.Must(t, errors.Join(failed, g.Close()))
+		return b, err
+	}
+	if _, err := capture(fault.Rule{Kind: intercept.CloseStream}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the stream cannot be closed: %v", err)
+	}
+	trimmer, _ := mem.Find[mem.Trimmer](base)
+	testkit.Must(t, trimmer.EmptyCache()) // sim reports memory that is unmapped too early
+	b, err := capture()
+	testkit.Must(t, err)
+	if open := simulated.Leaks().Streams; len(open) != 1 {
+		t.Errorf("streams %v are open, want one", open)
+	}
+	tenant.Free(b)
+	testkit.Must(t, dev.Close())
+}

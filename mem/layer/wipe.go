@@ -57,11 +57,13 @@ func (d *TenantDevice) Forget() {
 }
 
 // wipe makes a block's memory a tenant's: it zeroes the bytes that were not, in the order of s. It returns their
-// number. After an error the bytes are those of their former users.
-func (d *TenantDevice) wipe(s driver.Stream, b mem.Block, owner owners.ID) (wiped int64, err error) {
+// number. After an error the bytes are those of their former users, and work on s and the streams in used may use them.
+func (d *TenantDevice) wipe(
+	s driver.Stream, b mem.Block, owner owners.ID,
+) (wiped int64, used []driver.Stream, err error) {
 	foreign := d.claim(b, owner)
 	if len(foreign) == 0 {
-		return 0, nil
+		return 0, nil, nil
 	}
 	defer func() {
 		if err != nil {
@@ -74,20 +76,25 @@ func (d *TenantDevice) wipe(s driver.Stream, b mem.Block, owner owners.ID) (wipe
 	capturing := false
 	if g := d.Graphs(); g != nil {
 		if capturing, err = g.Capturing(s); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	if capturing {
 		return d.wipeNow(foreign)
 	}
 	if wiped, err = fill(s, foreign); err != nil {
-		for i := range foreign {
-			if foreign[i].was == owners.Fresh {
-				foreign[i].was = owners.Unknown // queued work may use it
-			}
+		nowUsed(foreign)
+	}
+	return wiped, nil, err
+}
+
+// nowUsed notes that queued work may use the ranges.
+func nowUsed(foreign []foreignRange) {
+	for i := range foreign {
+		if foreign[i].was == owners.Fresh {
+			foreign[i].was = owners.Unknown
 		}
 	}
-	return wiped, err
 }
 
 // fill queues the wiping of all ranges, of neighbours together.
@@ -109,17 +116,46 @@ func fill(s driver.Stream, foreign []foreignRange) (wiped int64, err error) {
 
 // wipeNow wipes memory for a stream that captures: a Fill there would belong to the graph, and the bytes would remain
 // until the graph is launched. So it wipes on a stream of its own and waits. That is correct only for memory that no
-// queued work uses.
-func (d *TenantDevice) wipeNow(foreign []foreignRange) (wiped int64, err error) {
+// queued work uses. If the stream cannot be closed, the wipe may still be queued there.
+func (d *TenantDevice) wipeNow(foreign []foreignRange) (wiped int64, used []driver.Stream, err error) {
 	for _, f := range foreign {
 		if f.was != owners.Fresh {
-			return 0, fmt.Errorf("%w: allocate the memory before the capture begins", driver.ErrCapturing)
+			return 0, nil, fmt.Errorf("%w: allocate the memory before the capture begins", driver.ErrCapturing)
 		}
+	}
+	if err := d.closeStreams(); err != nil {
+		return 0, nil, err
 	}
 	s, err := d.NewStream(driver.StreamOptions{})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	wiped, err = fill(s, foreign)
-	return wiped, errors.Join(err, s.Close())
+	if failed := s.Close(); failed != nil {
+		nowUsed(foreign)
+		d.keepOpen(s)
+		return 0, []driver.Stream{s}, errors.Join(err, failed)
+	}
+	return wiped, nil, err
+}
+
+// closeStreams closes the streams of earlier wipes that could not be closed then.
+func (d *TenantDevice) closeStreams() (err error) {
+	d.mu.Lock()
+	streams := d.unclosed
+	d.unclosed = nil
+	d.mu.Unlock()
+	for _, s := range streams {
+		if failed := s.Close(); failed != nil {
+			d.keepOpen(s)
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+func (d *TenantDevice) keepOpen(s driver.Stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unclosed = append(d.unclosed, s)
 }
