@@ -10,6 +10,7 @@
 //	  - TestMetamorphicRelations runs the same history in other ways that must not change its results.
 //	  - TestContentsByteForByte checks every byte of every block when it is freed.
 //	  - TestTenants lets tenants share an allocator, with captures and closed streams: none reads a byte of another.
+//	    TestTenantsAfterFaults does so while calls of the device fail.
 //	  - TestWaiting lets goroutines wait for room, on virtual time.
 //
 // A failure names its seed and prints a shrunk script; -seed starts there again. Scripts in testdata are run each time.

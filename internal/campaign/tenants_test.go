@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -22,18 +24,37 @@ import (
 func TestTenants(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
 		for rng, n := range histories(seed, 18, *ops) {
-			h := tenantHistory(rng, n)
-			plan := tenantProgram(h)
-			ofPlan := subject{name: "planned", make: func(dev driver.Device) (mem.Allocator, error) { return ofPlan(t, dev, plan) }}
-			for _, s := range append(subjects(), ofPlan) {
-				run := func(h []tenantOp) error { return runTenants(s, h, p) }
-				if run(h) != nil {
-					h := testkit.Shrink(h, func(h []tenantOp) bool { return run(h) != nil })
-					t.Errorf("%s: %v\n%+v", s.name, run(h), h)
-				}
-			}
+			checkTenants(t, tenantHistory(rng, n), p)
 		}
 	})
+}
+
+// TestTenantsAfterFaults is TestTenants where calls of the device fail. Operations may then fail. What holds without
+// failures holds with them, and no memory is lost.
+func TestTenantsAfterFaults(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
+		for rng, n := range histories(seed, 19, *ops) {
+			h := tenantHistory(rng, n)
+			addFaults(rng, h)
+			checkTenants(t, h, p)
+		}
+	})
+}
+
+// checkTenants runs a history on all allocators.
+func checkTenants(t *testing.T, h []tenantOp, p *part) {
+	t.Helper()
+	plan := tenantProgram(h)
+	ofPlan := subject{name: "planned", make: func(dev driver.Device) (mem.Allocator, error) {
+		return ofPlan(t, dev, plan)
+	}}
+	for _, s := range append(subjects(), ofPlan) {
+		run := func(h []tenantOp) error { return runTenants(s, h, p) }
+		if run(h) != nil {
+			h := testkit.Shrink(h, func(h []tenantOp) bool { return run(h) != nil })
+			t.Errorf("%s: %v\n%+v", s.name, run(h), h)
+		}
+	}
 }
 
 type tenantVerb string
@@ -53,7 +74,8 @@ type tenantOp struct {
 	verb                  tenantVerb
 	tenant, stream, block int
 	size                  int64
-	refuses               bool // the block is not to be moved
+	refuses               bool         // the block is not to be moved
+	faults                []fault.Rule // by which calls of the device fail in the calls of the allocator
 }
 
 func tenantHistory(rng *rand.Rand, n int) (h []tenantOp) {
@@ -64,10 +86,37 @@ func tenantHistory(rng *rand.Rand, n int) (h []tenantOp) {
 	for range n {
 		h = append(h, tenantOp{
 			verbs[rng.IntN(len(verbs))], rng.IntN(numTenants), rng.IntN(numStreams), rng.IntN(1 << 20),
-			1 + rng.Int64N(1<<(4+rng.IntN(20))), rng.IntN(3) == 0,
+			1 + rng.Int64N(1<<(4+rng.IntN(20))), rng.IntN(3) == 0, nil,
 		})
 	}
 	return h
+}
+
+// addFaults makes calls of the device, or of one kind, fail in some operations: one of them, all from one on, or some,
+// in one operation or in several that follow each other.
+func addFaults(rng *rand.Rand, h []tenantOp) {
+	kinds := []intercept.Kind{
+		"", "", "", "", intercept.Fill, intercept.Copy, intercept.Mark, intercept.Reached, intercept.WaitFor, intercept.Sync,
+		intercept.Alloc, intercept.Free, intercept.NewStream, intercept.CloseStream, intercept.Capturing,
+		intercept.Create, intercept.Drop, intercept.Map, intercept.Unmap,
+	}
+	codes := []error{nil, nil, driver.ErrNoMemory, driver.ErrInvalid}
+	for at := rng.IntN(4); at < len(h); at += rng.IntN(6) {
+		rule := fault.Rule{Kind: kinds[rng.IntN(len(kinds))], Code: codes[rng.IntN(len(codes))], Seed: rng.Uint64()}
+		n := 1
+		switch rng.IntN(3) {
+		case 0:
+			rule.Nth, rule.Onwards = 1+rng.Int64N(6), rng.IntN(2) == 0
+		case 1:
+			rule.Rate, n = 0.25, 1+rng.IntN(8)
+		default: // all calls
+			n = 1 + rng.IntN(4)
+		}
+		for ; n > 0 && at < len(h); n-- {
+			h[at].faults = []fault.Rule{rule}
+			at++
+		}
+	}
 }
 
 // tenantProgram is the program of a history in which no request is refused. A plan of it serves the requests until the
@@ -97,7 +146,7 @@ const (
 
 // A tenancy is a history that runs.
 type tenancy struct {
-	dev     *sim.Device
+	dev     *fault.Device
 	base    mem.Allocator
 	quotas  *layer.Quotas
 	tenants [numTenants]member
@@ -128,7 +177,8 @@ func (b *tenantBlock) BeginMove() ([]driver.Stream, bool) { return b.used, !b.re
 func (b *tenantBlock) EndMove(to mem.Block, s driver.Stream) { b.Block, b.mover = to, s }
 
 func runTenants(s subject, h []tenantOp, p *part) (err error) {
-	dev := sim.New(sim.Options{Total: 256 * mib, Completion: sim.AtRandom, CallSites: true})
+	simulated := sim.New(sim.Options{Total: 256 * mib, Completion: sim.AtRandom, CallSites: true})
+	dev := fault.Wrap(simulated)
 	td := layer.NewTenantDevice(dev)
 	base, err := s.make(td)
 	if err != nil {
@@ -160,12 +210,21 @@ func runTenants(s subject, h []tenantOp, p *part) (err error) {
 		}
 	}
 	for len(r.live) > 0 {
-		if err := r.free(0); err != nil {
+		if err := r.free(0, &tenantOp{}); err != nil {
 			return err
 		}
 	}
 	closer, _ := mem.Find[interface{ Close() error }](base)
-	return errors.Join(closer.Close(), errors.Join(dev.Reports()...), dev.Close())
+	err = closer.Close()
+	for _, s := range r.streams[1:] {
+		err = errors.Join(err, s.Close())
+	}
+	held := simulated.Leaks()
+	held.Streams = nil // a wipe in a capture may have kept one that it could not close
+	if !held.Empty() {
+		err = errors.Join(err, fmt.Errorf("at the end the device holds %v", held))
+	}
+	return errors.Join(err, errors.Join(simulated.Reports()...), dev.Close())
 }
 
 // join makes a new tenant in the place of one that has left. Each has another reservation and limit.
@@ -206,7 +265,7 @@ func (r *tenancy) do(o *tenantOp) error {
 		}
 		return r.accept(b)
 	case tenantFrees:
-		return r.free(o.block % len(r.live))
+		return r.free(o.block%len(r.live), o)
 	case tenantCaptures:
 		return r.capture(o, s)
 	case tenantLeaves:
@@ -215,25 +274,52 @@ func (r *tenancy) do(o *tenantOp) error {
 		return r.closeStream(o.stream)
 	case cacheEmpties:
 		c, _ := mem.Find[mem.Trimmer](r.base)
-		return c.EmptyCache()
+		_, err := r.call(o, c.EmptyCache)
+		return err
 	case blocksMove:
 		c, _ := mem.Find[mem.Compactor](r.base)
-		return c.Compact(s)
+		_, err := r.call(o, func() error { return c.Compact(s) })
+		return err
 	}
 	return nil
 }
 
-// alloc returns nil if there is no room. A refusal of the quota is an error within the tenant's reservation.
+// call makes a call of the allocator, in which calls of the device fail by the operation's rules. If that is why it
+// fails, it has not succeeded, and err is nil.
+func (r *tenancy) call(o *tenantOp, f func() error) (succeeded bool, err error) {
+	r.dev.SetRules(r.rules(o)...)
+	err = f()
+	failed := r.dev.Failed() > 0
+	r.dev.SetRules()
+	if failed && errors.As(err, new(*driver.Error)) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// rules returns the operation's rules. Of the calls in which blocks may be moved, one fails: if a move fails and cannot
+// be undone either, bytes are lost, as mem/arena documents.
+func (r *tenancy) rules(o *tenantOp) []fault.Rule {
+	if _, moves := mem.Find[mem.Compactor](r.base); !moves || o.verb == tenantFrees || len(o.faults) == 0 {
+		return o.faults
+	}
+	rule := o.faults[0]
+	return []fault.Rule{{Kind: rule.Kind, Nth: max(1, rule.Nth), Code: rule.Code}}
+}
+
+// alloc returns nil if there is no room, or calls of the device failed. A refusal of the quota is an error within the
+// tenant's reservation.
 func (r *tenancy) alloc(o *tenantOp, s driver.Stream) (*tenantBlock, error) {
 	t := r.tenants[o.tenant]
-	b, err := t.Alloc(s, o.size)
+	var b mem.Block
+	succeeded, err := r.call(o, func() (err error) { b, err = t.Alloc(s, o.size); return err })
 	if refusal := (*layer.QuotaError)(nil); errors.As(err, &refusal) && t.Live()+refusal.Block <= t.Reserved() {
 		return nil, fmt.Errorf("refused within %d reserved bytes: %w", t.Reserved(), err)
 	}
 	if errors.Is(err, mem.ErrNoMemory) {
 		return nil, nil
 	}
-	if err != nil {
+	if !succeeded {
 		return nil, err
 	}
 	return &tenantBlock{Block: b, owner: t, s: s, refuses: o.refuses}, nil
@@ -298,7 +384,7 @@ func (r *tenancy) capture(o *tenantOp, s driver.Stream) error {
 }
 
 // free frees a block, which must still be full of its tenant's bytes. Sometimes another stream writes there last.
-func (r *tenancy) free(at int) error {
+func (r *tenancy) free(at int, o *tenantOp) error {
 	b := r.live[at]
 	r.live = slices.Delete(r.live, at, at+1)
 	b.refuses = true
@@ -312,8 +398,8 @@ func (r *tenancy) free(at int) error {
 		}
 		b.used = append(b.used, u)
 	}
-	b.owner.Free(b.Block, b.used...)
-	return nil
+	_, err := r.call(o, func() error { b.owner.Free(b.Block, b.used...); return nil })
+	return err
 }
 
 // closeStream puts a new stream in the place of another. The blocks of that one are live, and used on the default
