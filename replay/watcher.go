@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Watcher derives the work of a recording, without its requests, while snapshot.Scan reads it: pass its Watch to Scan.
-// Not safe for concurrent use. The zero value is ready.
+// A Watcher derives the work of a recording, without its requests, while snapshot.Scan reads it: pass its Watch to
+// Scan. Not safe for concurrent use. The zero value is ready.
 type Watcher struct {
 	program trace.ProgramWatcher
 	history history

@@ -41,9 +41,9 @@ func Scan(r io.Reader, limits Limits, watch func(events []trace.Event)) (*Scanne
 	}, nil
 }
 
-// Again reads the same file a second time, and passes the events on with the numbers that s has for them. The events are
-// valid during the call only. When each returns false, Again stops reading and returns nil. It is an error if the file
-// is not the same, which may be found after all events.
+// Again reads the same file a second time, and passes the events on with the numbers that s has for them. The events
+// are valid during the call only. When each returns false, Again stops reading and returns nil. It is an error if the
+// file is not the same, which may be found after all events.
 func (s *Scanned) Again(r io.Reader, limits Limits, each func(events []trace.Event) bool) error {
 	from, changed := &endingReader{r: r}, false
 	again, err := Scan(from, limits, func(events []trace.Event) {

@@ -20,8 +20,8 @@ func (a reclaimingAllocator) Alloc(s driver.Stream, size int64) (mem.Block, erro
 // AllocWith implements mem.OptionsAllocator; the request's options are joined with the place's. It retries as long as
 // the set of storages changes, since another goroutine may have freed or allocated memory. These attempts are
 // tentative; only when nothing is left to reclaim does it make a final request, whose failure counts and is reported as
-// out of memory. Memory that others free does not help a request beyond the limit or the device. With NoRetry it makes one
-// request.
+// out of memory. Memory that others free does not help a request beyond the limit or the device. With NoRetry it makes
+// one request.
 func (a reclaimingAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if a.place.options != nil {
 		o = o.Join(*a.place.options)

@@ -31,7 +31,9 @@ func (in *Input) N(n int) int { return int(in.Byte()) % n }
 
 // Odd returns a number at which programs err: the ends of the ranges of integers, and what is next to them.
 func (in *Input) Odd() int64 {
-	at := []int64{0, math.MinInt64, math.MinInt32, math.MaxInt32, math.MaxUint32, 1 << 53, math.MaxInt64 - 512, math.MaxInt64}
+	at := []int64{
+		0, math.MinInt64, math.MinInt32, math.MaxInt32, math.MaxUint32, 1 << 53, math.MaxInt64 - 512, math.MaxInt64,
+	}
 	return at[in.N(len(at))] + int64(in.N(3)) - 1 // overflow is wanted
 }
 

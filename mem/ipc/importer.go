@@ -58,8 +58,8 @@ func connect(ctx context.Context, path string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// NewImporter is Dial over an existing connection of the kind that Listen's listener accepts, which is at most 10 seconds
-// old: after that the exporter refuses it. The Importer owns conn, and closes it if NewImporter fails.
+// NewImporter is Dial over an existing connection of the kind that Listen's listener accepts, which is at most 10
+// seconds old: after that the exporter refuses it. The Importer owns conn, and closes it if NewImporter fails.
 func NewImporter(ctx context.Context, d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	if kind := conn.LocalAddr().Network(); kind != network {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: a connection of network %q: want %q", kind, network), conn.Close())

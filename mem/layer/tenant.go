@@ -139,7 +139,9 @@ func (t *Tenant) retry(s driver.Stream, size int64, o mem.AllocOptions, waits bo
 // AllocWait is AllocWith that waits for room until ctx ends: it asks again when a tenant has freed a block or left,
 // when a tenant's claim has ended, and when another tenant's request, which had the room, has failed. The error then
 // also matches the context's cause. A request beyond the tenant's limit does not wait.
-func (t *Tenant) AllocWait(ctx context.Context, s driver.Stream, size int64, o mem.AllocOptions) (b mem.Block, err error) {
+func (t *Tenant) AllocWait(
+	ctx context.Context, s driver.Stream, size int64, o mem.AllocOptions,
+) (b mem.Block, err error) {
 	ended := t.quotas.gate.Wait(ctx, func() bool {
 		b, err = t.alloc(s, size, o, true)
 		return err == nil || !errors.Is(err, mem.ErrNoMemory) || size > t.limit

@@ -43,8 +43,9 @@ func (d *TenantDevice) claim(b mem.Block, owner owners.ID) (foreign []foreignRan
 	return foreign
 }
 
-// Forget makes the users of all memory unknown, so that each tenant's next blocks are wiped. It is for callers that have
-// put contents elsewhere without a tenant's request, such as paged.Allocator.Resume: new pages are taken to be unused.
+// Forget makes the users of all memory unknown, so that each tenant's next blocks are wiped. It is for callers that
+// have put contents elsewhere without a tenant's request, such as paged.Allocator.Resume: new pages are taken to be
+// unused.
 func (d *TenantDevice) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

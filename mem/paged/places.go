@@ -10,8 +10,8 @@ import (
 )
 
 // Places are addresses that serve AllocAt and slabs alone. They are a region of the default pool whose holes are listed
-// by address, apart from the pool's other holes. Its pages are those of the pool. Its blocks bypass the processor caches
-// (placeTag), so that the addresses of a block are free once the block is.
+// by address, apart from the pool's other holes. Its pages are those of the pool. Its blocks bypass the processor
+// caches (placeTag), so that the addresses of a block are free once the block is.
 
 // mostInRows is the part of the memory that may be in use where AllocAt places blocks in a row, since rows leave holes:
 // one half.

@@ -21,9 +21,9 @@ import (
 // A plan is advice: the placer below gives each block its planned address if that is free, and another one otherwise.
 // So nothing depends on the plan being right, and the placer alone knows which memory is in use, by which streams.
 //
-// Planned addresses are for blocks that end in their step. Those that stay, of which a saved plan has a list (start.go),
-// are in a row elsewhere, so steps need not be packed around them. If blocks stay at planned addresses all the same, the
-// plan moves to others.
+// Planned addresses are for blocks that end in their step. Those that stay, of which a saved plan has a list
+// (start.go), are in a row elsewhere, so steps need not be packed around them. If blocks stay at planned addresses all
+// the same, the plan moves to others.
 //
 // The recorder sleeps once quietSteps steps in a row were as planned, until a request is unexpected.
 //
