@@ -194,6 +194,30 @@ func TestNoRetry(t *testing.T) {
 	}
 }
 
+// If idle memory in use by queued work suffices, together with what the limit leaves, the error says to wait for it.
+func TestNoRetryNamesTheWaitAsARemedy(t *testing.T) {
+	for _, size := range []int64{2, 5, 6} {
+		r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule, NoAliases: true}, nil)
+		s := r.stream()
+		var x [4]mem.Block
+		for i := range x {
+			x[i] = r.alloc(s, granule)
+			r.fill(s, x[i], 1)
+		}
+		r.free(x[0], x[2])
+		b, err := r.a.AllocWith(r.s, size*granule, mem.AllocOptions{NoRetry: true})
+		if err != nil {
+			if e := r.noMemory(err); len(e.Remedies) != 1 || e.Remedies[0].Name != "a request without NoRetry" {
+				t.Errorf("%d granules: %+v", size, e.Remedies)
+			}
+			b = r.granules(size)
+		} else if size > 4 {
+			t.Errorf("%d granules, of 4 that need no wait", size)
+		}
+		r.free(x[1], x[3], b)
+	}
+}
+
 // Requests too large for any device reserve no addresses.
 func TestHopelessRequestsTakeNoAddresses(t *testing.T) {
 	for _, cfg := range []paged.Config{{}, {Limit: 8 * granule, Addresses: 16 * granule}} {

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/paged"
 	"github.com/ashlar-go/ashlar/mem/pinned"
@@ -536,7 +537,7 @@ func TestPoolsOfGraphsAreNotPaused(t *testing.T) {
 	r.a.ReleasePool(id)
 }
 
-// A pool can be closed while it is paused: its blocks stay until they are freed.
+// A pool can be closed while it is paused: its blocks stay until they are freed, and then it is gone.
 func TestCloseOfAPausedPool(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	for _, freed := range []bool{true, false} {
@@ -553,6 +554,7 @@ func TestCloseOfAPausedPool(t *testing.T) {
 		r.free(all...)
 		r.must(r.a.EmptyCache())
 		r.check()
+		testkit.Equal(t, "pools", len(r.a.ReservedByPrivatePools()), 0)
 	}
 }
 

@@ -165,6 +165,39 @@ func TestUseOnOOM(t *testing.T) {
 	r.free(r.granules(8))
 }
 
+// Requests go to a pool while a scope of it is open. A scope that has ended is no user of the pool: graphs are, until
+// they release it.
+func TestScopesOfAPool(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	p := r.a.NewPool(paged.PoolOptions{})
+	var inside mem.Block
+	p.Use(nil, func() {
+		testkit.Equal(t, "users within the scope", p.UseCount(), 2)
+		inside = r.granules(2)
+	})
+	outside := r.granules(1)
+	testkit.Equal(t, "users after the scope", p.UseCount(), 1)
+	testkit.Equal(t, "reserved", p.Reserved().All.Current, 2*granule)
+	r.must(r.a.CheckPoolLive(p.ID(), []driver.Pointer{inside.Ptr}))
+	end := p.BeginKey("tenant")
+	keyed, err := r.a.AllocWith(r.s, 100, mem.AllocOptions{Key: "tenant"})
+	r.must(err)
+	other := r.alloc(r.s, 100)
+	end()
+	r.must(r.a.CheckPoolLive(p.ID(), []driver.Pointer{inside.Ptr, keyed.Ptr}))
+	testkit.Contains(t, testkit.Panic(t, end), "ended twice")
+
+	r.a.RetainPool(p.ID())
+	r.free(inside, keyed, outside, other)
+	kept := p.Reserved().All.Current
+	r.must(p.EmptyCache())
+	testkit.Equal(t, "reserved while graphs use the pool", p.Reserved().All.Current, kept)
+	r.a.ReleasePool(p.ID())
+	r.must(p.EmptyCache())
+	testkit.Equal(t, "reserved in the end", p.Reserved().All.Current, 0)
+	r.must(p.Close())
+}
+
 // A pool that does not split gives each block pages of its own, and the whole of a free block to the next request.
 func TestNoSplit(t *testing.T) {
 	r := simple(t, 64, paged.Config{})

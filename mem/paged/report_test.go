@@ -56,6 +56,28 @@ func TestStatistics(t *testing.T) {
 	r.free(y, z)
 }
 
+// Statistics count each time that memory is mapped and unmapped.
+func TestStatisticsCountMemoryOfTheDevice(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	var events [2]int64
+	r.a.Observe(func(e mem.Event) {
+		switch e.Action {
+		case mem.ActionSegmentMap:
+			events[0]++
+		case mem.ActionSegmentUnmap:
+			events[1]++
+		}
+	})
+	r.free(r.granules(3), r.granules(5))
+	r.must(r.a.EmptyCache())
+	r.a.Observe(nil)
+	s := r.a.Stats()
+	if events[0] == 0 || s.NumDeviceAlloc != events[0] || s.NumDeviceFree != events[1] || events[0] != events[1] {
+		t.Errorf("memory was mapped and unmapped %v times, and %d and %d are counted", events, s.NumDeviceAlloc,
+			s.NumDeviceFree)
+	}
+}
+
 // A recorder receives every event, and other tools accept a snapshot of the allocator.
 func TestRecorded(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 20 * granule})
