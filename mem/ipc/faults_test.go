@@ -216,6 +216,55 @@ func TestCloseAgainAfterAnError(t *testing.T) {
 	e.Free(m)
 }
 
+// A block that the exporter fails to export has no user, and can be opened later.
+func TestOpenAfterAFailedExport(t *testing.T) {
+	a := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
+	e, path := export(t, a, nil)
+	i := dial(t, drivertest.OpenDevice(t, "host:total=256MiB"), path)
+	m, err := e.Alloc(a.DefaultStream(), 1)
+	testkit.Must(t, err)
+	a.SetRules(fault.Rule{Kind: intercept.ExportPage})
+	if b, err := i.Open(context.Background(), e.Ticket(m)); err == nil || errors.Is(err, ipc.ErrTicket) {
+		t.Errorf("opened as %+v, %v", b, err)
+	}
+	testkit.Equal(t, "users after the failure", e.Users(m), 0)
+	a.SetRules()
+	theirs, err := i.Open(context.Background(), e.Ticket(m))
+	testkit.Must(t, err)
+	testkit.Equal(t, "users", e.Users(m), 1)
+	testkit.Must(t, i.Close(theirs))
+	e.Free(m)
+}
+
+// If a block cannot be mapped, nor its page dropped, other open blocks stay what they are.
+func TestOpenBlocksBesideAFailedOpen(t *testing.T) {
+	a, b := drivertest.OpenDevice(t, "host:total=256MiB"), fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
+	e, path := export(t, a, nil)
+	i := dial(t, b, path)
+	m, err := e.Alloc(a.DefaultStream(), 1)
+	testkit.Must(t, err)
+	open := func() mem.Block {
+		theirs, err := i.Open(context.Background(), e.Ticket(m))
+		testkit.Must(t, err)
+		return theirs
+	}
+	before := open()
+	b.SetRules(fault.Rule{Kind: intercept.Map, Onwards: true}, fault.Rule{Kind: intercept.Drop, Onwards: true})
+	if m, err := i.Open(context.Background(), e.Ticket(m)); err == nil {
+		t.Errorf("opened as %+v", m)
+	}
+	b.SetRules()
+	after := open()
+	if before.Tag == after.Tag || before.Ptr == after.Ptr {
+		t.Errorf("two open blocks are %+v and %+v", before, after)
+	}
+	testkit.Must(t, i.Close(before))
+	testkit.Must(t, i.Close(after))
+	testkit.Must(t, i.End())
+	testkit.Must(t, e.Wait(t.Context(), m))
+	e.Free(m)
+}
+
 // Each call of Close tries again to release memory that the device failed to take back.
 func TestCloseOfAnExporterAgain(t *testing.T) {
 	d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))

@@ -354,6 +354,7 @@ func TestAnExporterThatLies(t *testing.T) {
 		"refusal and page":     {answerOf(3, 0, 0, "no"), 1, false},
 		"unknown status":       {answerOf(99, 0, 0, ""), 0, false},
 		"half an answer":       {closed[:7], 0, false},
+		"one byte":             {closed[:1], 0, false},
 		"failure of 400 bytes": {answerOf(4, 0, 0, strings.Repeat("x", 400)), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
