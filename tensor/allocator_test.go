@@ -9,6 +9,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -97,6 +98,7 @@ func TestLeaksOfDroppedStorages(t *testing.T) {
 	if l.Count != 1 || l.Dropped != 0 || len(l.Sites) != 1 || l.Sites[0].Count != 1 || l.Sites[0].Dropped != 1 {
 		t.Errorf("%+v, want one live storage, and that its site dropped it", l)
 	}
+	testkit.Contains(t, l.String(), "1 of them dropped without Release")
 	if n := p.Reclaim(); n != 1 {
 		t.Errorf("Reclaim of one storage freed %d", n)
 	}

@@ -1,6 +1,7 @@
 package tensor_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -194,5 +195,20 @@ func TestCopyErrorsNameBothSides(t *testing.T) {
 				t.Errorf("%s: %q does not say %q", name, c.err, s)
 			}
 		}
+	}
+}
+
+// Memory of Go may begin at any address: ToSlice copies it, and Data, which does not, refuses it.
+func TestMemoryThatIsNotAligned(t *testing.T) {
+	p := tensortest.Host(t)
+	odd := bytes.Repeat([]byte{1}, 64)[1:13]
+	s, err := tensor.FromBytes(p, odd, nil)
+	testkit.Must(t, err)
+	defer s.Release()
+	x := tensor.Must(tensor.FromStorage(p, s, dtype.Int32, 0, []int{3}, nil))
+	defer x.Release()
+	holds(t, "the copy", x, int32(0x01010101), 0x01010101, 0x01010101)
+	if data, err := tensor.Data[int32](x); err == nil || !strings.Contains(err.Error(), "not aligned") {
+		t.Errorf("Data: %v, %v", data, err)
 	}
 }

@@ -144,6 +144,15 @@ func TestUseOrders(t *testing.T) {
 	}
 }
 
+// Work of another stream on a tensor of zeros waits for the zeros.
+func TestZerosAreWrittenBeforeTheyAreUsed(t *testing.T) {
+	dev := sim.New(sim.Options{Completion: sim.OnDemand})
+	p := placeOn(t, dev)
+	x := tensor.Must(tensor.Zeros(p, dtype.Float32, 16))
+	testkit.Must(t, launch(dev, drivertest.NewStream(t, dev), true, nil, x))
+	x.Release()
+}
+
 // Memory that is released while another stream uses it must not be handed out before that is done.
 func TestReleaseTellsTheStreamsThatUseTheMemory(t *testing.T) {
 	for _, tell := range []bool{true, false} {
