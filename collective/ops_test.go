@@ -7,9 +7,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -298,4 +303,29 @@ func TestClosed(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	}
+}
+
+// A failure of the device while Close waits for queued work is an error of Close, each time.
+func TestCloseTellsOfUnfinishedWork(t *testing.T) {
+	dev, err := driver.Open("host")
+	testkit.Must(t, err)
+	faulty := fault.Wrap(dev)
+	a, err := caching.New(faulty, caching.Default())
+	testkit.Must(t, err)
+	b := host.New(faulty, host.Options{})
+	p := tensor.NewPlace(tensor.Config{Device: faulty, Allocator: a, Backend: b})
+	comms, err := Local(p)
+	testkit.Must(t, err)
+	c := comms[0]
+	x := floats(c, 0, 1)
+	testkit.Must(t, c.AllReduce(nil, Sum, x, x))
+	faulty.SetRules(fault.Rule{Kind: intercept.Sync, Onwards: true})
+	for range 2 {
+		if err := c.Close(); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	faulty.SetRules()
+	x.Release()
+	testkit.Must(t, errors.Join(p.Close(), b.Close(), a.Close(), faulty.Close()))
 }
