@@ -74,6 +74,7 @@ type Config struct {
 	LowRequestedPeak bool
 
 	scarce bool // any request may find no room
+	pieces bool // fill only parts of large blocks, and use fewer streams: fresh memory is slow to touch
 }
 
 func (c Config) complete() Config {
@@ -94,12 +95,14 @@ func (c Config) complete() Config {
 	return c
 }
 
-// onHost is the configuration with shorter histories, on host devices of the simulated ones' size and granularity.
+// onHost is the configuration with shorter histories, on host devices of the simulated ones' size and granularity. Large
+// blocks are filled where they are sampled: on the simulated devices all of their bytes are.
 func (c Config) onHost() Config {
 	c = c.complete()
 	orElse(&c.Sim.Granularity, 2<<20)
 	c.Device = On(fmt.Sprintf("host:total=%d,granularity=%d", c.Sim.Total, c.Sim.Granularity))
 	c.Ops, c.Seeds, c.FaultOps = min(c.Ops, 200), min(c.Seeds, 2), min(c.FaultOps, 8)
+	c.pieces = true
 	return c
 }
 

@@ -194,7 +194,7 @@ func (w *model) list(b *block) error {
 	return nil
 }
 
-// fill writes the block's pattern to the whole block on a stream.
+// fill writes the block's pattern to the block on a stream.
 func (w *model) fill(b *block, stream int) error {
 	s := w.streams[stream]
 	for _, u := range b.uses {
@@ -204,12 +204,24 @@ func (w *model) fill(b *block, stream int) error {
 			}
 		}
 	}
-	if err := s.Fill(b.Ptr, b.pattern, b.Size); err != nil {
-		return fmt.Errorf("fill %v on s%d: %w", b, stream, err)
+	for _, p := range w.filled(b) {
+		if err := s.Fill(b.Ptr+driver.Pointer(p.at), b.pattern, p.size); err != nil {
+			return fmt.Errorf("fill %v on s%d: %w", b, stream, err)
+		}
 	}
 	m, err := s.Mark()
 	b.writer, b.uses = stream, append(b.uses[:0], use{stream, m})
 	return err
+}
+
+// filled returns the parts of a block that are filled: all of it, or with Config.pieces those of a large block that are
+// sampled, and their surroundings.
+func (w *model) filled(b *block) []part {
+	const size = 16 << 10
+	if !w.cfg.pieces || b.Size <= 4*size {
+		return []part{{0, b.Size}}
+	}
+	return []part{{0, size}, {min(middle(b), b.Size-size), size}, {b.Size - size, size}}
 }
 
 // rewrite gives the block a new pattern on a stream.

@@ -43,9 +43,7 @@ func (e *samples) sample(s driver.Stream, b *block, why string) error {
 			offsets = append(offsets, at)
 		}
 	} else {
-		// The middle depends on the pattern, so that many blocks are sampled at many places.
-		middle := sampleSize + (b.Size-3*sampleSize)*int64(b.pattern)/256
-		offsets = []int64{0, middle, b.Size - sampleSize}
+		offsets = []int64{0, middle(b), b.Size - sampleSize}
 	}
 	for _, at := range offsets {
 		n := min(sampleSize, b.Size-at)
@@ -58,6 +56,13 @@ func (e *samples) sample(s driver.Stream, b *block, why string) error {
 	}
 	return nil
 }
+
+// A part is a range of bytes of a block.
+type part struct{ at, size int64 }
+
+// middle returns where the middle of a large block is sampled. It depends on the pattern, so that many blocks are
+// sampled at many places.
+func middle(b *block) int64 { return sampleSize + (b.Size-3*sampleSize)*int64(b.pattern)/256 }
 
 // compare compares the samples with the expected contents and removes them. All streams must be done.
 func (e *samples) compare(s driver.Stream) error {

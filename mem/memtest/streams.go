@@ -107,7 +107,10 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 // checkManyStreams: random histories pass with more streams than a word has bits. An allocator that makes streams wait
 // makes no stream wait for memory that only this stream has used.
 func checkManyStreams(t testing.TB, cfg Config) {
-	const many = 200
+	many := 200
+	if cfg.pieces { // an allocator may have fresh memory for each
+		many = 72
+	}
 	cfg.Streams = max(cfg.Streams, many)
 	w := newModel(t, cfg, nil)
 	size := min(cfg.MaxBlock, 8<<10)
