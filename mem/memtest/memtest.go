@@ -12,6 +12,7 @@ package memtest
 import (
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,7 @@ var checks = []struct {
 // Run runs the suite.
 func Run(t *testing.T, cfg Config) {
 	cfg = cfg.complete()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the heap is small, and what is allocated soon dies
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.run(t, cfg) })
 	}
