@@ -231,6 +231,13 @@ func TestALearnerWithoutRepetition(t *testing.T) {
 	if l.Plan() != nil {
 		t.Error("there is a plan to save")
 	}
+	const weight = 30 << 20
+	without, err := l.below.Alloc(n.s, weight)
+	testkit.Must(t, err)
+	l.below.Free(without)
+	with := n.alloc(weight)
+	testkit.Equal(t, "the address of one more block", with.Ptr, without.Ptr)
+	n.free(with)
 	n.end()
 }
 
