@@ -85,6 +85,24 @@ func TestVerifyReportsTheFurthestAttempt(t *testing.T) {
 	}
 }
 
+// Of attempts that followed the recording equally far Verify reports the first, the likeliest: here not the one with a
+// memory limit that changed.
+func TestVerifyReportsTheLikeliestOfEqualAttempts(t *testing.T) {
+	s := record(t, func(a *caching.Allocator, alloc func(int64) mem.Block, free func(mem.Block)) {
+		alloc(1 << 10)
+		free(alloc(30 << 20))
+		testkit.Must(t, a.EmptyCache())
+		alloc(4 << 10)
+	})
+	s.Settings.GarbageCollectionThreshold = 0.5
+	last := moveLastBlock(s)
+	v, err := verify.Verify(s, verify.Options{})
+	if d := v.Difference; err != nil || d == nil || d.Entry != last || !v.LimitFound || v.Limit == 0 || len(v.Notes) > 0 {
+		t.Errorf("entry %d is changed: %v, %v, limit %d (found: %v), notes %q; want a limit, the same all the time", last, d,
+			err, v.Limit, v.LimitFound, v.Notes)
+	}
+}
+
 // A request that freed the cache could not use a larger free block: that belongs to a private pool.
 func TestVerifyFindsAHiddenPoolByARetry(t *testing.T) {
 	s := record(t, func(a *caching.Allocator, alloc func(int64) mem.Block, free func(mem.Block)) {
