@@ -200,7 +200,7 @@ func TestMissingSymbols(t *testing.T) {
 	}
 	for _, symbol := range symbols {
 		t.Run(symbol, func(t *testing.T) {
-			m := fakecuda.New(fakecuda.Options{Missing: []string{symbol}})
+			m := fakecuda.New(fakecuda.Options{Missing: []string{symbol}, Granularity: 64 << 10})
 			defer m.Close()
 			missing := len(cu.New(m.Lookup).Missing()) > 0
 			failed := exercise(m)
@@ -221,7 +221,7 @@ func TestMissingSymbols(t *testing.T) {
 func TestEveryCallCanFail(t *testing.T) {
 	calls := map[string]int{}
 	func() {
-		m := fakecuda.New(fakecuda.Options{})
+		m := fakecuda.New(fakecuda.Options{Granularity: 64 << 10})
 		defer m.Close()
 		if failed := exercise(m); len(failed) > 0 {
 			t.Fatal(errors.Join(failed...))
@@ -235,7 +235,7 @@ func TestEveryCallCanFail(t *testing.T) {
 			continue
 		}
 		for nth := range n {
-			m := fakecuda.New(fakecuda.Options{})
+			m := fakecuda.New(fakecuda.Options{Granularity: 64 << 10})
 			m.Fail(symbol, nth+1, fakecuda.OutOfMemory)
 			if failed := exercise(m); len(failed) == 0 && !mayFail[symbol] {
 				t.Errorf("call %d of %s failed without a finding", nth+1, symbol)

@@ -413,15 +413,22 @@ func prepareCopies(r *rig) (*stream, driver.Pointer) {
 	g := r.d.staged()
 	g.areas.limit = 3
 	g.slots.polls, g.areas.polls = 1, 1
-	return r.stream(), r.alloc(4 << 20)
+	return r.stream(), r.alloc(3 * workerBytes)
 }
+
+// noises are what manyCopies copies.
+var noises = sync.OnceValue(func() (all [][]byte) {
+	for i, n := range []int{100, 2*pieceBytes + 5, 2*workerBytes + 5, 200, slotBytes, singleBytes + 1} {
+		all = append(all, drivertest.Noise(uint64(i), n))
+	}
+	return all
+})
 
 // manyCopies copies in every way. What succeeds must be right.
 func manyCopies(r *rig, s *stream, p driver.Pointer) error {
 	var errs []error
-	for i, n := range []int{100, 2*pieceBytes + 5, 2*workerBytes + 5, 200, slotBytes, singleBytes + 1} {
-		want, got := drivertest.Noise(uint64(i), n), make([]byte, n)
-		src := bytes.Clone(want)
+	for i, want := range noises() {
+		got, src := make([]byte, len(want)), bytes.Clone(want)
 		err := s.CopyIn(p, src)
 		clear(src)
 		if err == nil {
