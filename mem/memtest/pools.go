@@ -26,38 +26,43 @@ type PrivatePools interface {
 // RunPools tests the private pools of an allocator on simulated devices: which requests go to a pool, and that its
 // memory serves no other request before its last user is gone.
 func RunPools(t *testing.T, cfg Config) {
-	cfg = cfg.complete()
-	for name, test := range map[string]func(*poolBench){
-		"Graphs": (*poolBench).graphs, "Scopes": (*poolBench).scopes, "Shared": (*poolBench).shared,
-		"FailedCapture": (*poolBench).failedCapture,
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &poolBench{t: t, dev: cfg.Device(t), size: cfg.MaxBlock}
-			a, ok := cfg.New(t, b.dev).(PrivatePools)
-			if !ok {
-				t.Fatal("the allocator has no private pools")
-			}
-			b.PrivatePools = a
-			for i := range b.s {
-				s, err := b.dev.NewStream(driver.StreamOptions{})
-				testkit.Must(t, err)
-				b.s[i] = s
-			}
-			test(b)
-			testkit.Must(t, a.EmptyCache())
-			testkit.Equal(t, "pools at the end", len(a.ReservedByPrivatePools()), 0)
-			testkit.Equal(t, "live blocks at the end", a.Stats().Allocation.All.Current, 0)
-			if c, ok := a.(interface{ Check() error }); ok {
-				testkit.Must(t, c.Check())
-			}
-		})
+	for name, test := range poolChecks {
+		t.Run(name, func(t *testing.T) { checkPools(t, cfg.complete(), test) })
+	}
+}
+
+// poolChecks are the parts of RunPools.
+var poolChecks = map[string]func(*poolBench){
+	"Graphs": (*poolBench).graphs, "Scopes": (*poolBench).scopes, "Shared": (*poolBench).shared,
+	"FailedCapture": (*poolBench).failedCapture,
+}
+
+// checkPools runs a part on a new allocator, which must have nothing left in the end.
+func checkPools(t testing.TB, cfg Config, test func(*poolBench)) {
+	b := &poolBench{t: t, dev: cfg.Device(t), size: cfg.MaxBlock}
+	a, ok := cfg.New(t, b.dev).(PrivatePools)
+	if !ok {
+		t.Fatal("the allocator has no private pools")
+	}
+	b.PrivatePools = a
+	for i := range b.s {
+		s, err := b.dev.NewStream(driver.StreamOptions{})
+		testkit.Must(t, err)
+		b.s[i] = s
+	}
+	test(b)
+	testkit.Must(t, a.EmptyCache())
+	testkit.Equal(t, "pools at the end", len(a.ReservedByPrivatePools()), 0)
+	testkit.Equal(t, "live blocks at the end", a.Stats().Allocation.All.Current, 0)
+	if c, ok := a.(interface{ Check() error }); ok {
+		testkit.Must(t, c.Check())
 	}
 }
 
 // A poolBench is an allocator with private pools.
 type poolBench struct {
 	PrivatePools
-	t    *testing.T
+	t    testing.TB
 	dev  driver.Device
 	s    [2]driver.Stream
 	size int64
