@@ -36,6 +36,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime/debug"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
@@ -89,6 +90,7 @@ var checks = []struct {
 
 // Run runs the suite. It opens one rig for each check.
 func Run(t *testing.T, cfg Config) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the heap is small, and what is allocated soon dies
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { runCheck(t, cfg, c.name, c.run) })
 	}

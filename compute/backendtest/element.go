@@ -44,12 +44,20 @@ func (f format) most() int {
 	return f.bias()
 }
 
+// scale returns x times 2 to the power of e, faster than math.Ldexp.
+func scale(x float64, e int) float64 {
+	if e < -1022 || e > 1023 { // not a normal number
+		return math.Ldexp(x, e)
+	}
+	return x * math.Float64frombits(uint64(e+1023)<<52)
+}
+
 // greatest is the greatest finite number.
 func (f format) greatest() float64 {
 	if f.finite {
-		return math.Ldexp(2-math.Ldexp(2, -f.fraction), f.most())
+		return scale(2-scale(2, -f.fraction), f.most())
 	}
-	return math.Ldexp(2-math.Ldexp(1, -f.fraction), f.most())
+	return scale(2-scale(1, -f.fraction), f.most())
 }
 
 // ulp is the distance between neighbours at x, a finite number.
@@ -59,11 +67,11 @@ func (f format) ulp(x float64) float64 {
 		_, above := math.Frexp(x)
 		e = min(max(e, above-1), f.most())
 	}
-	return math.Ldexp(1, e-f.fraction)
+	return scale(1, e-f.fraction)
 }
 
 // epsilon is the distance from 1 to the next number.
-func (f format) epsilon() float64 { return math.Ldexp(1, -f.fraction) }
+func (f format) epsilon() float64 { return scale(1, -f.fraction) }
 
 // round returns the number of the format nearest to x, ties to even: an infinity if it is beyond the greatest, or NaN
 // where there is none.
@@ -78,7 +86,7 @@ func (f format) round(x float64) float64 {
 		if _, above := math.Frexp(x); above-1 > e {
 			e = above - 1
 		}
-		y = math.Ldexp(math.RoundToEven(math.Ldexp(x, f.fraction-e)), e-f.fraction)
+		y = scale(math.RoundToEven(scale(x, f.fraction-e)), e-f.fraction)
 		if y == 0 {
 			y = math.Copysign(0, x)
 		}
@@ -106,9 +114,9 @@ func (f format) decode(bits uint64) float64 {
 	case last && !f.finite, last && fraction == 1<<f.fraction-1:
 		return math.NaN()
 	case exponent == 0:
-		return sign * math.Ldexp(float64(fraction), f.least()-f.fraction)
+		return sign * scale(float64(fraction), f.least()-f.fraction)
 	}
-	return sign * math.Ldexp(float64(fraction|1<<f.fraction), exponent-f.bias()-f.fraction)
+	return sign * scale(float64(fraction|1<<f.fraction), exponent-f.bias()-f.fraction)
 }
 
 // encode returns the bits of x rounded to the format.
@@ -127,11 +135,11 @@ func (f format) encode(x float64) uint64 {
 		return sign | ones | 1<<(f.fraction-1)
 	case math.IsInf(x, 0):
 		return sign | ones
-	case x < math.Ldexp(1, f.least()):
-		return sign | uint64(math.Ldexp(x, f.fraction-f.least()))
+	case x < scale(1, f.least()):
+		return sign | uint64(scale(x, f.fraction-f.least()))
 	}
 	fraction, exponent := math.Frexp(x)
-	return sign | uint64(exponent-1+f.bias())<<f.fraction | uint64(math.Ldexp(fraction, f.fraction+1))&(1<<f.fraction-1)
+	return sign | uint64(exponent-1+f.bias())<<f.fraction | uint64(scale(fraction, f.fraction+1))&(1<<f.fraction-1)
 }
 
 // bits returns the bytes of an element of at most 64 bits as a number.
