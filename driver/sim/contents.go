@@ -1,6 +1,9 @@
 package sim
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // contents are the bytes of one allocation or page, kept as extents. What no extent covers was never written and reads
 // as noise that depends on the owner, so that two fresh allocations differ and code that relies on fresh memory shows.
@@ -32,6 +35,19 @@ const (
 const quantum = 1 << 10
 
 func noise(seed, offset uint64) byte { return byte(mix(seed^offset>>3) >> (8 * (offset & 7))) }
+
+// loadNoise sets dst to the noise from offset on, in words of eight bytes where it can.
+func loadNoise(dst []byte, seed, offset uint64) {
+	for len(dst) > 0 {
+		if offset&7 != 0 || len(dst) < 8 {
+			dst[0] = noise(seed, offset)
+			dst, offset = dst[1:], offset+1
+			continue
+		}
+		binary.LittleEndian.PutUint64(dst, mix(seed^offset>>3))
+		dst, offset = dst[8:], offset+8
+	}
+}
 
 // tail is the extent without its first n bytes.
 func (e extent) tail(n uint64) extent {
@@ -116,9 +132,7 @@ func (c *contents) load(dst []byte, off uint64) {
 		case isFill:
 			repeat(out, e.fill)
 		case isNoise:
-			for i := range out {
-				out[i] = noise(e.seed, at+uint64(i)+e.shift)
-			}
+			loadNoise(out, e.seed, at+e.shift)
 		case isBytes:
 			copy(out, e.data)
 		}

@@ -157,7 +157,9 @@ func TestContentsAgreeWithBytes(t *testing.T) {
 			size := 2000 + rng.IntN(10_000)
 			sparse[i] = &contents{seed: seed<<8 + uint64(i), size: int64(size)}
 			plain[i] = make([]byte, size)
-			sparse[i].load(plain[i], 0)
+			for k := range plain[i] {
+				plain[i][k] = noise(sparse[i].seed, uint64(k))
+			}
 		}
 		for step := range 400 {
 			i, j := rng.IntN(objects), rng.IntN(objects)
