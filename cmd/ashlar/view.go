@@ -160,7 +160,7 @@ func (c *viewCmd) serve(ctx context.Context, s *streams) error {
 		return fmt.Errorf("--port %d: %w", c.Port, err)
 	}
 	// Recordings have few pointers, so that the garbage of them is found quickly. It would be as large as they are.
-	debug.SetGCPercent(gcPercent)
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	server := view.New(view.Options{Version: version(), Live: c.Attach != ""})
 	serving := &http.Server{Handler: server.Handler(listener.Addr()), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
