@@ -17,6 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 // known is testdata/causes.json: what testdata/traces/record_causes.py knows of its recordings.
 type known struct {
 	Lines map[string]int

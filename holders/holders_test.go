@@ -14,6 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 // recordings returns the paths of all recordings of the repository.
 func recordings(t *testing.T) []string {
 	t.Helper()

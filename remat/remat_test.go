@@ -12,11 +12,14 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/remat"
 	"github.com/ashlar-go/ashlar/tensor"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 const kib = 1 << 10
 

@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // program reads the ops of a script.
 func program(t testing.TB, script string) *trace.Program {

@@ -15,6 +15,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 type (
 	D = snapshottest.D
 	L = snapshottest.L

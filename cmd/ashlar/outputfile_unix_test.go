@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(run(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // startWriter starts a child and returns once it has written half of its file.

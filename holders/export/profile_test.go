@@ -22,6 +22,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 // A field of a protobuf message: a number, or bytes.
 type protoField struct {
 	number int

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/remat/internal/schedule"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // extra is the share of the time that a policy adds at a budget, and whether the program ran to its end.
 func extra(t *testing.T, l *Log, share float64, policy string) (float64, bool) {

@@ -18,6 +18,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 func recording(t testing.TB, name string) *replay.Work {
 	t.Helper()
 	s, err := snapshot.ReadFile("../../testdata/traces/" + name + ".pickle.zst")
