@@ -5,6 +5,7 @@ package ipc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -78,6 +79,15 @@ func pageServer(t *testing.T, find func([]byte) ([]driver.PageFile, error)) stri
 		}
 	})
 	return path
+}
+
+// A client that asks for pages under an unknown key is told so, with the server's words.
+func TestPagesOfAnUnknownKey(t *testing.T) {
+	path := pageServer(t, func(key []byte) ([]driver.PageFile, error) { return nil, fmt.Errorf("no pages of %s", key) })
+	pages, err := ipc.FetchPages(t.Context(), path, []byte("nothing"))
+	if !errors.Is(err, ipc.ErrTicket) || !strings.Contains(err.Error(), "no pages of nothing") || len(pages) > 0 {
+		t.Errorf("%d pages, %v", len(pages), err)
+	}
 }
 
 // Refused connections that ask nothing are few: the oldest end, also where the listener has a name that every user may
