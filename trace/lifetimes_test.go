@@ -77,6 +77,9 @@ func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
 		if l.Start(i) != int(b.Start) || l.End(i) != int(b.End) || l.Size(i) != b.Size || l.Ptr(i) != b.Ptr || l.Start(i) < last {
 			t.Fatalf("block %d: %+v", i, b)
 		}
+		if b.ActiveAt(int(b.Start)-1) || b.ActiveAt(int(b.Start)) != (b.Start < b.End) || b.ActiveAt(int(b.End)) {
+			t.Fatalf("block %d is active at the wrong events: %+v", i, b)
+		}
 		if b.Freed < b.Start || b.Freed > b.End {
 			t.Fatalf("block %d was freed at event %d, before it began or after it ended: %+v", i, b.Freed, b)
 		}
