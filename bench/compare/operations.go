@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -61,6 +62,34 @@ func (a *asker) operation(name string, d dtype.DType, size int64, duration time.
 		return map[string]float64{"rate": amount / 1e12 / seconds}, err
 	}
 	return map[string]float64{"rate": amount / 1e9 / seconds}, err
+}
+
+// emptyKernel is PTX of a kernel that does nothing.
+const emptyKernel = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty()\n{\n\tret;\n}\n"
+
+// launch measures the launch of an empty kernel: "rate" is microseconds of one, many of them queued. A device without
+// compiled code queues nothing.
+func (a *asker) launch(duration time.Duration) (values map[string]float64, err error) {
+	kernels, s := a.dev.Kernels(), a.dev.DefaultStream()
+	empty := driver.Kernel{Name: "empty"}
+	module, err := kernels.Load([]byte(emptyKernel))
+	if err == nil {
+		defer func() { err = errors.Join(err, module.Close()) }()
+		empty.Code, err = module.Function("empty")
+	}
+	if err != nil && !errors.Is(err, driver.ErrUnsupported) {
+		return nil, err
+	}
+	const queued = 1000
+	seconds, err := repeat(duration, func() error {
+		for range queued {
+			if err := kernels.Launch(s, empty); err != nil {
+				return err
+			}
+		}
+		return s.Sync(context.Background())
+	})
+	return map[string]float64{"rate": seconds * 1e6 / queued}, err
 }
 
 // prepare makes the operands at p, and returns the work, whose result is made at out, and how much of it there is:

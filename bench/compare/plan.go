@@ -250,6 +250,12 @@ var computers = []side{{colPyTorch, "python", ""}, {colAshlar, "go", ""}}
 
 var operationTypes = []string{"float32", "bfloat16"}
 
+// Rows of overhead.
+const (
+	rowOfOne  = "add of one element"
+	rowLaunch = "launch of an empty kernel"
+)
+
 // operate puts a row for an operation.
 func (p *part) operate(row, name, dtype string, size int64, millis int) {
 	p.add(row, computers, func(string) string {
@@ -288,9 +294,14 @@ func (s settings) products() part {
 	return p
 }
 
+// overhead has the launch of an empty kernel too, which is the least that an operation on a GPU can cost.
 func (s settings) overhead() part {
-	p := part{name: "overhead", corner: "operation", columns: columnsOf(computers), title: "What an operation costs " +
-		"beside its work: µs"}
-	p.operate("add of one element", "overhead", "float32", 1, s.Millis)
+	launchers := []side{{colCUDA, "native", ""}, {colAshlar, "go", ""}}
+	p := part{
+		name: "overhead", corner: "operation", columns: []string{colPyTorch, colCUDA, colAshlar},
+		title: "What an operation costs beside its work: µs",
+	}
+	p.operate(rowOfOne, "overhead", "float32", 1, s.Millis)
+	p.add(rowLaunch, launchers, func(string) string { return fmt.Sprintf("launch %d", s.Millis) })
 	return p
 }

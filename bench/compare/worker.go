@@ -73,6 +73,8 @@ func (a *asker) answer(question string) (reply answer) {
 		reply.Values, err = a.hostCopy(what == "in", q.word(), q.number(), q.millis())
 	case "copy", "fill":
 		reply.Values, err = a.deviceWork(what == "copy", q.number(), q.millis())
+	case "launch":
+		reply.Values, err = a.launch(q.millis())
 	case "op":
 		name := strings.ReplaceAll(q.word(), "_", " ")
 		var d dtype.DType

@@ -10,6 +10,7 @@
 
 #include "allocators.hpp"
 #include "copies.hpp"
+#include "launches.hpp"
 
 #ifndef WITHOUT_TORCH
 namespace c10::cuda::_internal {
@@ -70,6 +71,11 @@ Answer answer(const std::string& question, CopyMemory& memory) {
     int millis = 0;
     q >> size >> millis;
     return device_work(memory, what == "copy", size, millis);
+  }
+  if (what == "launch") {
+    int millis = 0;
+    q >> millis;
+    return launch(millis);
   }
   q >> name;
   if (what == "in" || what == "out") {
