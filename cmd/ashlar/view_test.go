@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/metrics"
 	"strings"
 	"testing"
 
@@ -17,8 +18,12 @@ import (
 
 func TestViewHelp(t *testing.T) { golden.File(t, "testdata/help-view.txt", ok(t, "view", "--help")) }
 
-// The page is served until the program is told to end, at the address that is printed, and shows the traces.
+// The page is served until the program is told to end, at the address that is printed, and shows the traces. The garbage
+// collector then has the setting that it had before.
 func TestViewServesThePage(t *testing.T) {
+	gc := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(gc)
+	before := gc[0].Value.Uint64()
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	var messages bytes.Buffer
@@ -57,6 +62,9 @@ func TestViewServesThePage(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if metrics.Read(gc); gc[0].Value.Uint64() != before {
+		t.Errorf("the garbage collector is set to %d %%, and was to %d %%", gc[0].Value.Uint64(), before)
 	}
 	if !strings.Contains(messages.String(), "missing.pickle") {
 		t.Errorf("messages: %s", messages.String())
