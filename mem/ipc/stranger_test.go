@@ -126,6 +126,25 @@ func TestRefusedConnectionsAreFew(t *testing.T) {
 	}
 }
 
+// Connections of the same user that have not asked yet do not count as refused: all are answered, however many.
+func TestPermittedConnectionsMayBeMany(t *testing.T) {
+	path := pageServer(t, func([]byte) ([]driver.PageFile, error) { return nil, errors.New("no such pages") })
+	conns := make([]*net.UnixConn, ipc.MaxRefused+10)
+	for i := range conns {
+		conns[i] = raw(t, path)
+	}
+	for i, c := range slices.Backward(conns) { // the newest first, so that all have been accepted
+		if _, err := c.Write([]byte("key")); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		b := make([]byte, 512)
+		n, err := c.Read(b)
+		if err != nil || !strings.HasSuffix(string(b[:n]), "no such pages") {
+			t.Fatalf("connection %d: the answer is %q, %v", i, b[:n], err)
+		}
+	}
+}
+
 // A connection that asks nothing is told why it ends. It keeps neither a goroutine nor a descriptor of the server.
 func TestSilentConnectionsEnd(t *testing.T) {
 	ipc.SetPatience(t, time.Millisecond)
