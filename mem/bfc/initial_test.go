@@ -238,3 +238,34 @@ func TestInitialSegmentKeepsItsStamp(t *testing.T) {
 	}
 	dev.SetRules()
 }
+
+// What EmptyCache gives back of an address range is behind its initial part, and its event says so.
+func TestTheEventOfGivingBackBehindTheInitialPart(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 * mib, Unchecked: true})
+	defer dev.Close()
+	a := newAllocator(t, dev, bfc.Config{Initial: 2 * mib, Virtual: true})
+	initial, err := a.Alloc(dev.DefaultStream(), 2*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := a.Alloc(dev.DefaultStream(), 2*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Free(initial)
+	a.Free(more)
+	var unmapped []mem.Event
+	a.Observe(func(e mem.Event) {
+		if e.Action == mem.ActionSegmentUnmap {
+			unmapped = append(unmapped, e)
+		}
+	})
+	grown := a.Stats().ReservedBytes.All.Current - 2*mib
+	if err := a.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	at := initial.Ptr + driver.Pointer(2*mib)
+	if len(unmapped) != 1 || unmapped[0].Ptr != at || unmapped[0].Size != grown {
+		t.Errorf("unmapped: %+v, want %d bytes at %#x", unmapped, grown, uint64(at))
+	}
+}
