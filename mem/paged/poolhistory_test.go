@@ -3,6 +3,7 @@ package paged_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -28,11 +29,16 @@ var (
 func TestGraphsInRandomHistories(t *testing.T) {
 	from := testkit.SeedFlag(t, "histories.seed", *historySeed)
 	var sum treeTally
-	for i := range uint64(*histories) {
-		runTree(t, from+i, 24, &sum)
-		if t.Failed() {
-			t.Fatalf("-histories.seed %d -histories 1 (history %d)", from+i, i)
-		}
+	const group = 100 // a subtest each, whose devices are closed at its end
+	for done := uint64(0); done < uint64(*histories) && !t.Failed(); done += group {
+		t.Run(fmt.Sprint(done), func(t *testing.T) {
+			for i := done; i < min(done+group, uint64(*histories)); i++ {
+				runTree(t, from+i, 24, &sum)
+				if t.Failed() {
+					t.Fatalf("-histories.seed %d -histories 1 (history %d)", from+i, i)
+				}
+			}
+		})
 	}
 	t.Logf("%+v", sum)
 	if *histories >= 40 && min(sum.graphs, sum.launches, sum.restores, sum.short, sum.forks, sum.driverCalls) == 0 {
