@@ -317,25 +317,3 @@ func TestKindsAreMethods(t *testing.T) {
 		t.Errorf("methods\n%s\nkinds\n%s", strings.Join(methods, "\n"), strings.Join(kinds, "\n"))
 	}
 }
-
-// lacking is a device with no optional ability at all.
-type lacking struct{ driver.Device }
-
-func (lacking) DefaultStream() driver.Stream        { return nil }
-func (lacking) VirtualMemory() driver.VirtualMemory { return nil }
-func (lacking) Kernels() driver.Kernels             { return nil }
-func (lacking) Pinned() driver.Pinned               { return nil }
-func (lacking) Timing() driver.Timing               { return nil }
-func (lacking) Graphs() driver.Graphs               { return nil }
-func (lacking) Peers() driver.Peers                 { return nil }
-func (lacking) Sharing() driver.Sharing             { return nil }
-func (lacking) Visible() driver.Visible             { return nil }
-
-// TestAWrapperInventsNoAbility: what the inner device lacks is nil, not an interface around nothing.
-func TestAWrapperInventsNoAbility(t *testing.T) {
-	d := fault.Wrap(lacking{})
-	if d.VirtualMemory() != nil || d.Kernels() != nil || d.Pinned() != nil || d.Timing() != nil ||
-		d.Graphs() != nil || d.Peers() != nil || d.Sharing() != nil {
-		t.Error("an ability that the inner device lacks is not nil")
-	}
-}
