@@ -35,10 +35,11 @@ func lockedFinding() driver.Finding {
 		f.Found, f.State = err.Error(), driver.Lacking
 		return f
 	}
+	status, _ := os.ReadFile("/proc/self/status")
 	switch {
 	case limit.Cur == math.MaxUint64:
 		f.Found = "unlimited"
-	case mayLockAll():
+	case mayLockAll(status):
 		f.Found = "unlimited, by CAP_IPC_LOCK"
 	default:
 		f.Found, f.State = bytesize.Format(int64(limit.Cur)), driver.Lacking
@@ -48,9 +49,9 @@ func lockedFinding() driver.Finding {
 	return f
 }
 
-// mayLockAll reports whether the process has CAP_IPC_LOCK, to which no limit applies: bit 14 of its effective set.
-func mayLockAll() bool {
-	status, _ := os.ReadFile("/proc/self/status")
+// mayLockAll reports whether a process, by its file status in /proc, has CAP_IPC_LOCK, to which no limit applies: bit 14
+// of its effective set.
+func mayLockAll(status []byte) bool {
 	for line := range strings.Lines(string(status)) {
 		if set, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			bits, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
