@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -34,6 +35,9 @@ func hostiles() []hostile {
 	header := func(what, text string) { add(what, raw(text, data)) }
 	entry := func(what, kind, shape, offsets string) {
 		header(what, fmt.Sprintf(`{"t":{"dtype":%s,"shape":%s,"data_offsets":%s}}`, kind, shape, offsets))
+	}
+	empty := func(what, kind, shape string) { // takes no bytes, it says, as the file has none
+		add(what, raw(fmt.Sprintf(`{"t":{"dtype":%s,"shape":%s,"data_offsets":[0,0]}}`, kind, shape), nil))
 	}
 	file := raw(good, data)
 
@@ -113,7 +117,10 @@ func hostiles() []hostile {
 	}
 	for i := 1; i < 64; i++ { // shapes whose product wraps to 4, or to 0
 		entry(fmt.Sprintf("the shape [2^%d, 2^%d, 4]", i, 64-i), `"F32"`, fmt.Sprintf("[%d,%d,4]", uint64(1)<<i, uint64(1)<<(64-i)), "[0,16]")
-		entry(fmt.Sprintf("the shape [2^%d, 2^%d, 0]", i, 64-i), `"F32"`, fmt.Sprintf("[%d,%d,0]", uint64(1)<<i, uint64(1)<<(64-i)), "[0,0]")
+		empty(fmt.Sprintf("the shape [2^%d, 2^%d, 0]", i, 64-i), `"F32"`, fmt.Sprintf("[%d,%d,0]", uint64(1)<<i, uint64(1)<<(64-i)))
+	}
+	for i := 56; i < 63; i++ { // elements whose bits wrap to 0
+		empty(fmt.Sprintf("the shape [2^%d]", i), `"F64"`, fmt.Sprintf("[%d]", uint64(1)<<i))
 	}
 	entry("65 axes of length 2", `"F32"`, "["+strings.Repeat("2,", 64)+"2]", "[0,16]")
 	entry("a million axes of length 3", `"F32"`, "["+strings.Repeat("3,", 1e6)+"3]", "[0,16]")
@@ -205,6 +212,20 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	}
 	if _, err := parse("good", raw(good, make([]byte, 16))); err != nil {
 		t.Errorf("and what they are made of is good: %v", err)
+	}
+}
+
+// Of the texts that number returns, the same ones are numbers as for Go's decoder.
+func TestIsNumber(t *testing.T) {
+	const letters = "x-+.eE019"
+	for n := range 9 * 9 * 9 * 9 * 9 { // texts of up to five letters
+		var text []byte
+		for ; n > 0; n /= len(letters) {
+			text = append(text, letters[n%len(letters)])
+		}
+		if got, want := isNumber(string(text)), json.Valid(text); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }
 

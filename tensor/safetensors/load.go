@@ -42,7 +42,7 @@ func (h *header) slice(e *entry, axis, start, length int) (region, error) {
 	r.shape = slices.Clone(e.Shape)
 	r.shape[axis] = length
 	if e.Size == 0 || length == 0 {
-		r.run, r.runs, r.apart = 0, 1, 0
+		r.run = 0
 		return r, nil
 	}
 	inner := int64(e.DType.Size()) // bytes of one index

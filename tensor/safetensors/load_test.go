@@ -292,6 +292,9 @@ func TestLoadSliceIsASliceOfTheWhole(t *testing.T) {
 			if !slices.Equal(got.Shape(), want.Shape()) || !bytes.Equal(tensortest.Content(t, got), tensortest.Content(t, want)) {
 				t.Errorf("%s: %v, axis %d, %d from %d: %v %x, want %x", where, shape, axis, length, start, got.Brief(), tensortest.Content(t, got), tensortest.Content(t, want))
 			}
+			if size := got.Storage().Size(); size != int64(2*got.Len()) {
+				t.Errorf("%s: %v takes %d bytes", where, got.Brief(), size)
+			}
 			for _, bad := range [][3]int{{len(shape), 0, 0}, {-len(shape) - 1, 0, 0}, {axis, -1, 1}, {axis, 0, -1}, {axis, 1, shape[axis]}, {axis, shape[axis] + 1, 0}, {axis, math.MaxInt, math.MaxInt}} {
 				if _, err := f.LoadSlice(s.Place, "x", bad[0], bad[1], bad[2]); err == nil || !strings.Contains(err.Error(), `"x"`) {
 					t.Errorf("%v of %v: %v", bad, shape, err)
