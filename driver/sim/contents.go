@@ -147,7 +147,7 @@ func (c *contents) store(off uint64, src []byte) {
 			copy(e.value.data[off-e.start:], src)
 			return
 		}
-		if e.value.kind == isFill && len(src) <= quantum && uniform(src) && src[0] == e.value.fill {
+		if e.value.kind == isFill && uniform(src) && src[0] == e.value.fill {
 			return
 		}
 	}
