@@ -97,6 +97,28 @@ func TestScanRefusesWhatItCannotPassOn(t *testing.T) {
 	}
 }
 
+// Scan finds the errors that ReadCompact finds, at the same events.
+func TestScanFindsTheSameErrors(t *testing.T) {
+	type d = snapshottest.D
+	type l = snapshottest.L
+	good := d{"action", "alloc", "addr", 512, "size", 512, "stream", 0, "time_us", 1}
+	for name, bad := range map[string]d{
+		"no entry":    {"action", 7},
+		"no address":  {"action", "alloc", "size", 512, "stream", 0},
+		"no frames":   append(slices.Clone(good), "frames", 1),
+		"no frame":    append(slices.Clone(good), "frames", l{1}),
+		"a bad frame": append(slices.Clone(good), "frames", l{d{"filename", 1, "line", 2, "name", "f"}}),
+		"a bad pool":  append(slices.Clone(good), "segment_pool_id", "x"),
+	} {
+		b := snapshottest.Pickle(d{"segments", l{}, "device_traces", l{l{}, l{good, good, bad, good}}}, 4)
+		_, want := snapshot.ReadCompact(bytes.NewReader(b), snapshot.Limits{})
+		_, err := snapshot.Scan(bytes.NewReader(b), snapshot.Limits{}, func([]trace.Event) {})
+		if want == nil || fmt.Sprint(err) != want.Error() {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
 // Scan counts no memory for events: it reads a file whose events do not fit into the limit.
 func TestScanHoldsNoEvents(t *testing.T) {
 	b, _ := generated(t, snapshottest.Config{Seed: 5, Events: 400_000, Stacks: 200})
