@@ -35,6 +35,7 @@ type ledger struct {
 	capacity int64
 	next     driver.Pointer
 	live     map[driver.Pointer]mem.Block
+	streams  map[driver.Pointer]driver.Stream // of all blocks
 	size     int64
 	allocs   int
 	refused  int
@@ -44,7 +45,9 @@ type ledger struct {
 }
 
 func newLedger(capacity int64) *ledger {
-	return &ledger{capacity: capacity, next: 1 << 30, live: map[driver.Pointer]mem.Block{}}
+	return &ledger{
+		capacity: capacity, next: 1 << 30, live: map[driver.Pointer]mem.Block{}, streams: map[driver.Pointer]driver.Stream{},
+	}
 }
 
 func (l *ledger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
@@ -52,7 +55,7 @@ func (l *ledger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 }
 
 // AllocWith implements mem.OptionsAllocator: a tentative refusal does not count.
-func (l *ledger) AllocWith(_ driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+func (l *ledger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if size <= 0 {
@@ -73,7 +76,7 @@ func (l *ledger) AllocWith(_ driver.Stream, size int64, o mem.AllocOptions) (mem
 	}
 	b := mem.Block{Ptr: l.next, Size: size, Tag: uint64(l.next) * 7}
 	l.next += driver.Pointer(size+511) &^ 511
-	l.live[b.Ptr] = b
+	l.live[b.Ptr], l.streams[b.Ptr] = b, s
 	l.size += size
 	return b, nil
 }
@@ -479,7 +482,8 @@ func TestModel(t *testing.T) {
 			switch k := rng.IntN(1000); {
 			case k < allocs:
 				size := sizes[rng.IntN(len(sizes))] - rng.Int64N(2)
-				b, err := c.Alloc(streams[rng.IntN(len(streams))], size)
+				s := streams[rng.IntN(len(streams))]
+				b, err := c.Alloc(s, size)
 				if err != nil {
 					n, held := c.Held()
 					if below.size+size <= below.capacity || n > 0 {
@@ -492,6 +496,9 @@ func TestModel(t *testing.T) {
 				}
 				if b.Size < size || b.Size >= size+512 || loans[b.Ptr] || below.live[b.Ptr].Size != b.Size {
 					t.Fatalf("step %d: Alloc of %d bytes gave %+v: live %v, live below as %+v", step, size, b, loans[b.Ptr], below.live[b.Ptr])
+				}
+				if of := below.streams[b.Ptr]; of != s {
+					t.Fatalf("step %d: stream %d gets a block of stream %d", step, s.ID(), of.ID())
 				}
 				loans[b.Ptr] = true
 				blocks = append(blocks, b)
