@@ -19,6 +19,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/raw"
@@ -124,6 +125,27 @@ func TestIPCHandle(t *testing.T) {
 	}
 	raw.Delete(before)
 	raw.Delete(p)
+}
+
+// A handle is refused, with the reason, if the device does not export the memory, or nothing tells where it begins.
+func TestIPCHandleThatCannotBeMade(t *testing.T) {
+	inner := newHost(t)
+	dev := fault.Wrap(inner, fault.Rule{Kind: intercept.Export, Code: driver.ErrLost})
+	closing(t, dev)
+	for _, c := range []struct {
+		a    mem.Allocator
+		want error
+	}{
+		{direct.New(dev, direct.Config{}), driver.ErrLost},
+		{poor{direct.New(dev, direct.Config{})}, driver.ErrUnsupported},
+	} {
+		raw.SetCurrent(dev, c.a)
+		p := alloc(t, dev, mib)
+		if h, err := raw.IPCHandle(p); !errors.Is(err, c.want) || h.Memory != nil {
+			t.Errorf("%T: %v, %v, want %v", c.a, h, err, c.want)
+		}
+		raw.Delete(p)
+	}
 }
 
 // ask has another process, which opens the device anew, answer what is at an address.

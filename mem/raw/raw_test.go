@@ -192,8 +192,14 @@ func TestMisuse(t *testing.T) {
 	if got := testkit.Panic(t, func() { raw.Delete(p) }); !strings.HasPrefix(got, "raw: Delete of ") {
 		t.Errorf("a double free: %q", got)
 	}
-	if got := testkit.Panic(t, func() { _, _ = raw.Alloc(dev, -1) }); got != "raw: Alloc of -1 bytes" {
-		t.Errorf("a negative size: %q", got)
+	for name, f := range map[string]func(){
+		"Alloc":        func() { _, _ = raw.Alloc(dev, -1) },
+		"AllocCurrent": func() { _, _ = raw.AllocCurrent(dev, dev.DefaultStream(), -1) },
+		"AllocFrom":    func() { _, _ = raw.AllocFrom(dev, nil, dev.DefaultStream(), -1) },
+	} {
+		if got := testkit.Panic(t, f); got != "raw: Alloc of -1 bytes" {
+			t.Errorf("%s of a negative size: %q", name, got)
+		}
 	}
 }
 
