@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
@@ -240,6 +241,27 @@ func TestDrainFreesWhatIsLeft(t *testing.T) {
 	a.poll()
 	if len(a.live) != 0 {
 		t.Errorf("left: %v", a.live)
+	}
+}
+
+// An overlapping allocator returns blocks that share all but their first bytes.
+type overlapping struct{ next driver.Pointer }
+
+func (o *overlapping) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+	o.next += 256
+	return mem.Block{Ptr: o.next, Size: size}, nil
+}
+
+func (o *overlapping) Free(mem.Block, ...driver.Stream) {}
+
+// Blocks that are left at the end are checked after the last operation.
+func TestDrainFindsOverwrittenBlocks(t *testing.T) {
+	d := newDevice(1 << 16)
+	p := program(t, "alloc a 512\nalloc b 512\nalloc c 512\nfree c\n")
+	r, err := replay.Run(p, &overlapping{0x1000}, d, replay.Options{Drain: true, Contents: replay.WholeContents})
+	var ce *verify.ContentsError
+	if !errors.As(err, &ce) || ce.Op != 3 || r.Ops != 4 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -23,6 +23,9 @@ func TestSearchLimitsMeetsItsCondition(t *testing.T) {
 	if least, err := replay.SmallestLimit(w, "caching:", 0); err != nil || any.Limit != least {
 		t.Errorf("%d, %v: without a condition the limit is %d", least, err, any.Limit)
 	}
+	if !reflect.DeepEqual(any.Limited, any.Free) {
+		t.Errorf("without a limit the run under it is %+v, want %+v", any.Limited, any.Free)
+	}
 	if any.Smallest.DriverCalls <= most || cheap.Limit <= any.Limit || cheap.Smallest.DriverCalls > most {
 		t.Errorf("%d calls under %d bytes; at most %d should be %d under %d", any.Smallest.DriverCalls, any.Limit, most,
 			cheap.Smallest.DriverCalls, cheap.Limit)

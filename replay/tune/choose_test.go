@@ -56,10 +56,22 @@ func TestChoose(t *testing.T) {
 	for _, trial := range []*Trial{hopeless.recorded, hopeless.trials[0]} {
 		trial.Needs[1].Bytes = -1
 	}
+	enough := groupOf([]int64{120}, []int64{110})
+	enough.bounds[0], enough.recorded.Needs[0].Bytes, enough.trials[0].Needs[0].Bytes = 200<<20, 240<<20, 200<<20
+	unmet := groupOf([]int64{-120}, []int64{-110})
+	unmet.recorded.Needs[0].Bytes = -1
+	average := groupOf([]int64{120, 120}, []int64{110, 110}, []int64{110, 110})
+	for i := range 2 { // 0.04 % each
+		average.trials[0].Needs[i].Free.Later.DriverTime = time.Second
+		average.trials[1].Needs[i].Bytes += 40 << 20
+	}
 	for name, c := range map[string]struct {
 		g    *group
 		want int
 	}{
+		"one that saves 40 MiB":                     {enough, 0},
+		"one that completes, over the limit":        {unmet, 0},
+		"the faster by the average of the memory":   {average, 1},
 		"the one that needs the least":              {groupOf([]int64{120, 120}, []int64{110, 110}, []int64{105, 114}), 1},
 		"no settings":                               {groupOf([]int64{120}), none},
 		"none that is better":                       {groupOf([]int64{110}, []int64{110}, []int64{112}), none},
