@@ -54,6 +54,16 @@ func TestStraight(t *testing.T) {
 	})
 }
 
+// Requests of random histories may fail when an allocator reaches a limit of its own, as when the device is full.
+func TestAllocatorWithALimit(t *testing.T) {
+	cfg := Config{Sim: sim.Options{Total: 1 << 30}, Seeds: 1, New: func(_ testing.TB, dev driver.Device) mem.Allocator {
+		return layer.NewLimiter(newPool(dev, none), 64<<20)
+	}}
+	if found := try(t, func(t testing.TB) { checkRandom(t, cfg.complete()) }); found != "" {
+		t.Error(found)
+	}
+}
+
 // Adaptors leave an allocator sound.
 func TestAdaptors(t *testing.T) {
 	var trackers []*layer.LeakTracker

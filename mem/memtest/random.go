@@ -130,7 +130,10 @@ func (r *runner) step(w *model, o op) error {
 // mayRunOut reports whether a request may fail for lack of memory. Fragmentation breaks no promise, so with little
 // memory any request may.
 func (w *model) mayRunOut(size int64) bool {
-	free, _, err := w.dev.Available()
+	free, total, err := w.dev.Available()
+	if limit, ok := mem.LimitOf(w.a); ok {
+		free = min(free, limit-(total-free)) // without tight, only the allocator takes memory
+	}
 	return w.tight || err == nil && size > free/4
 }
 
