@@ -83,3 +83,72 @@ func TestOutOfMemoryHasPyTorchsFigures(t *testing.T) {
 		t.Errorf("the message lacks %q:\n%v", want, err)
 	}
 }
+
+// The whole message of an error that has everything to say.
+func TestOutOfMemoryExplains(t *testing.T) {
+	const mib = 1 << 20
+	err := &mem.OutOfMemory{
+		Requested: 3*mib - 100, Rounded: 3 * mib, Segment: 20 * mib, Device: 1, Total: 1024 * mib, Free: 10 * mib,
+		Allocated: 500 * mib, Reserved: 600 * mib, Stream: 4, Pool: mem.PoolID{0, 7}, LargestFree: 2 * mib,
+		Cached: []mem.CachedMemory{
+			{Stream: 4, Pool: mem.PoolID{0, 7}, Bytes: 5 * mib, Blocks: 3, Largest: 2 * mib},
+			{Stream: 5, Small: true, Bytes: 95 * mib, Blocks: 60, Largest: mib},
+		},
+		Stranded: 40 * mib,
+		Pinning: []mem.PinningBlock{
+			{Ptr: 0x1000, Size: 1024, SegmentSize: 30 * mib, Stranded: 29 * mib, Live: 1},
+			{Ptr: 0x2000, Size: 2048, SegmentSize: 20 * mib, Stranded: 11 * mib, Live: 3},
+		},
+		Remedies: []mem.Remedy{{Name: "a", Reason: "why"}, {Name: "b", Reason: "because", Estimate: true}},
+		Cause:    &mem.LimitError{Want: 20 * mib, Block: 20 * mib, Live: 600 * mib, Limit: 610 * mib},
+	}
+	const want = `mem: out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 1024.00 MiB of which 10.00 MiB is free. 500.00 MiB is allocated, and 100.00 MiB is reserved but unallocated.
+  the request: 3.00 MiB (3145628 bytes) on stream 4, large pool of private pool (0, 7); largest free block there: 2.00 MiB
+  cached on stream 4, large pool of private pool (0, 7): 5.00 MiB in 3 blocks, the largest 2.00 MiB
+  cached on stream 5, small pool: 95.00 MiB in 60 blocks, the largest 1024.00 KiB
+  stranded: 40.00 MiB is free but shares a segment with live blocks
+    a block of 1024 bytes at 0x1000 pins 29.00 MiB of a segment of 30.00 MiB
+    a block of 2.00 KiB at 0x2000 pins 11.00 MiB of a segment of 20.00 MiB (with 2 more)
+  would have fitted with a: why
+  would have fitted with b, by estimate: because
+  a limit refused it: mem: out of memory: 20.00MiB asked for, 600.00MiB of the limit of 610.00MiB allocated; free blocks or raise the limit`
+	if got := err.Error(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for want, e := range map[string]mem.OutOfMemory{
+		"mem: out of memory. Tried to allocate more than 1EB memory (1152921504606846977 bytes)": {TooLarge: true, Requested: 1<<60 + 1},
+		"on stream 0, small pool; largest free block there: 0 bytes":                             {Small: true},
+		"the expandable-segment reserve of 5.00 MiB is too small for it: a block lies in one segment; raise expandable_segments_reserve": {
+			Addresses: 5 * mib,
+		},
+		`the expandable-segment reserve of 5.00 MiB for class "big" is too small for it: a block lies in one segment; raise the class's entry in expandable_segments_reserve_by_class`: {
+			Addresses: 5 * mib, ReserveClass: "big",
+		},
+		"the engine's limit of 3.00 MiB was reached": {Needed: 5 * mib, Allowed: 3 * mib, LimitName: "the engine's limit"},
+		"and 0 bytes is reserved but unallocated":    {Allocated: 5 * mib, Reserved: 4 * mib},
+	} {
+		if !strings.Contains(e.Error(), want) {
+			t.Errorf("the message lacks %q:\n%v", want, &e)
+		}
+	}
+}
+
+// Processes whose memory is not known are left out, and so are all if the driver does not tell.
+func TestAddProcesses(t *testing.T) {
+	known := []mem.ProcessMemory{{PID: 1, Bytes: 5}, {PID: 2, Bytes: -1}, {PID: 3, Bytes: 0, Self: true}}
+	var e mem.OutOfMemory
+	e.AddProcesses(inUse{processes: known})
+	e.AddProcesses(inUse{processes: known, err: driver.ErrUnsupported})
+	if len(e.Processes) != 2 || e.Processes[0] != known[0] || e.Processes[1] != known[2] {
+		t.Errorf("%+v", e.Processes)
+	}
+}
+
+// inUse is a device that these processes use.
+type inUse struct {
+	driver.Device
+	processes []mem.ProcessMemory
+	err       error
+}
+
+func (d inUse) Processes() ([]mem.ProcessMemory, error) { return d.processes, d.err }
