@@ -96,7 +96,7 @@ func TestBenchRefusals(t *testing.T) {
 		err  string
 	}{
 		{[]string{"bench"}, exitUsage, "<what>"},
-		{[]string{"bench", "allocator"}, exitUsage, `"driver"`},
+		{[]string{"bench", "allocator"}, exitUsage, `<what> "allocator": want one of driver`},
 		{[]string{"bench", "driver", "--device", "tpu"}, exitUsage, "no such driver"},
 		{[]string{"bench", "driver", "--device", "sim:speed=1"}, exitUsage, "unknown setting"},
 		{[]string{"bench", "driver", "--device", "host:total=1MiB"}, exitInput, "1048576 bytes are free"},

@@ -132,7 +132,7 @@ func TestEstimateExitCodes(t *testing.T) {
 		{[]string{"nothing", "plain"}, exitInput, "4 parameters"},
 		{[]string{"--batch", "0", "llama"}, exitUsage, "--batch"},
 		{[]string{"--dtype", "int4", "llama"}, exitUsage, "--dtype"},
-		{[]string{"--optimizer", "lion", "llama"}, exitUsage, strings.Join(estimate.Optimizers(), `","`)},
+		{[]string{"--optimizer", "lion", "llama"}, exitUsage, strings.Join(estimate.Optimizers(), ", ")},
 	} {
 		got := ashlar(t, nil, append([]string{"estimate"}, c.args...)...)
 		if got.code != c.code || !strings.Contains(got.out+got.err, c.text) {

@@ -15,7 +15,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/ashlar-go/ashlar/driver"
@@ -149,7 +148,7 @@ func (l *commandLine) run(args []string, stdin io.Reader, stdout, stderr io.Writ
 	case err == nil, errors.As(err, &status):
 	case code == exitUsage:
 		fmt.Fprintf(stderr, "ashlar: %s\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" for usage.\n",
-			usageText(err))
+			usageText(err, args))
 	default:
 		fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))
 	}
@@ -181,16 +180,6 @@ func usualForms(args []string) []string {
 		return append([]string{"version"}, args[1:]...)
 	}
 	return args
-}
-
-// usageText is the message of wrong usage; it replaces the parser's message for a missing value.
-func usageText(err error) string {
-	text := cleanLines(err.Error())
-	if flag, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(flag, "--") &&
-		(strings.Contains(rest, "<EOL>") || strings.HasPrefix(rest, "missing value")) {
-		return flag + ": a value is missing"
-	}
-	return text
 }
 
 func newCommandLine() *commandLine {
