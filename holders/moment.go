@@ -38,50 +38,79 @@ func (m Moment) String() string {
 //
 // The error names the remedy if the recording has no such moment.
 func (h *History) Moment(name string) (Moment, error) {
-	kind, argument, more := strings.Cut(name, ":")
-	fail := func(format string, args ...any) (Moment, error) {
-		return Moment{}, fmt.Errorf("holders: moment %q: %w", name, fmt.Errorf(format, args...))
+	n, err := parseMoment(name)
+	if err != nil {
+		return Moment{}, err
 	}
-	number := 0
-	if more {
+	m, err := h.named(n)
+	if err != nil {
+		return Moment{}, fmt.Errorf("holders: moment %q: %w", name, err)
+	}
+	return m, nil
+}
+
+// CheckMoment returns the error of History.Moment for what is not the name of a moment in any recording.
+func CheckMoment(name string) error {
+	_, err := parseMoment(name)
+	return err
+}
+
+// A momentName is the name of a moment in parts.
+type momentName struct {
+	kind     string // peak, oom, end, step, event or time
+	number   int    // after the colon
+	numbered bool
+	after    time.Duration // of a time
+}
+
+func parseMoment(name string) (momentName, error) {
+	kind, argument, numbered := strings.Cut(name, ":")
+	n := momentName{kind: kind, numbered: numbered}
+	if numbered {
 		var err error
-		if number, err = strconv.Atoi(argument); err != nil {
-			return fail("want a whole number after the colon")
+		if n.number, err = strconv.Atoi(argument); err != nil {
+			return n, fmt.Errorf("holders: moment %q: want a whole number after the colon", name)
 		}
 	}
-	switch {
-	case name == "peak":
-		return h.moment(h.peak(-1, h.Trace.Len()-1), "the peak"), nil
-	case name == "end":
-		return h.moment(h.Trace.Len()-1, "the end"), nil
-	case kind == "oom":
-		m, err := h.failure(number, more)
-		if err != nil {
-			return fail("%w", err)
+	switch kind {
+	case "peak", "end":
+		if !numbered {
+			return n, nil
 		}
-		return m, nil
-	case kind == "step" && more:
-		m, err := h.stepPeak(number)
-		if err != nil {
-			return fail("%w", err)
+	case "step", "event":
+		if numbered {
+			return n, nil
 		}
-		return m, nil
-	case kind == "event" && more:
-		if number < -1 || number >= h.Trace.Len() {
-			return fail("the recording has the events 0 to %d", h.Trace.Len()-1)
-		}
-		return h.moment(number, fmt.Sprintf("event %d", number)), nil
+	case "oom":
+		return n, nil
 	}
 	after, err := time.ParseDuration(name)
 	if err != nil {
-		return fail("want peak, oom, oom:N, end, step:N, event:N, or a time since the start of the recording " +
-			"such as 12.5s")
+		return n, fmt.Errorf("holders: moment %q: want peak, oom, oom:N, end, step:N, event:N, or a time since the start "+
+			"of the recording such as 12.5s", name)
 	}
-	m, err := h.timed(after)
-	if err != nil {
-		return fail("%w", err)
+	return momentName{kind: "time", after: after}, nil
+}
+
+// named returns the moment with a name.
+func (h *History) named(n momentName) (Moment, error) {
+	last := h.Trace.Len() - 1
+	switch n.kind {
+	case "peak":
+		return h.moment(h.peak(-1, last), "the peak"), nil
+	case "end":
+		return h.moment(last, "the end"), nil
+	case "oom":
+		return h.failure(n.number, n.numbered)
+	case "step":
+		return h.stepPeak(n.number)
+	case "event":
+		if n.number < -1 || n.number > last {
+			return Moment{}, fmt.Errorf("the recording has the events 0 to %d", last)
+		}
+		return h.moment(n.number, fmt.Sprintf("event %d", n.number)), nil
 	}
-	return m, nil
+	return h.timed(n.after)
 }
 
 // moment returns the moment after an event.

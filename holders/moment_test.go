@@ -62,6 +62,20 @@ func TestMomentsThatARecordingLacks(t *testing.T) {
 	}
 }
 
+// CheckMoment tells a name that no recording can have from one that this recording lacks.
+func TestNamesOfMoments(t *testing.T) {
+	for _, name := range []string{"peak", "end", "oom", "oom:2", "step:1", "event:-1", "event:9", "12.5s", "2m1s"} {
+		testkit.Must(t, holders.CheckMoment(name))
+	}
+	for _, name := range []string{"", "Peak", "peak:1", "end:1", "step", "event", "oom:x", "step:", "12.5", "s"} {
+		if err := holders.CheckMoment(name); err == nil {
+			t.Errorf("%q is the name of a moment", name)
+		} else {
+			testkit.Contains(t, err.Error(), "holders: moment", "want ")
+		}
+	}
+}
+
 // A report of a failed request has the failure at its end, even if its history has no entry for it.
 func TestMomentOfAReport(t *testing.T) {
 	s := handmade()

@@ -162,7 +162,7 @@ func (c *diffCmd) read(s *streams, path string) (*input, []*holders.View, error)
 	if in.script != nil {
 		return nil, nil, errors.New("diff reads memory snapshots, not scripts")
 	}
-	views, err := c.views(in.snapshot, "peak")
+	views, err := c.views(in.snapshot)
 	return in, views, err
 }
 

@@ -116,7 +116,7 @@ func (c *explainCmd) reports(in *input, p *progress) (reports []*diagnose.Report
 		}
 		h.Frames.Fold(foldings[c.Frames])
 		r, err := diagnose.Explain(in.snapshot, w, h, diagnose.Options{
-			Limit: int64(c.Limit), Memory: int64(c.Memory), At: c.At, Progress: p.update,
+			Limit: int64(c.Limit), Memory: int64(c.Memory), At: string(c.At), Progress: p.update,
 		})
 		if err != nil {
 			return nil, err

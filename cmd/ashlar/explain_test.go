@@ -116,7 +116,7 @@ func TestExplainRefuses(t *testing.T) {
 		text string
 	}{
 		{[]string{script}, exitInput, "explain reads memory snapshots, not scripts"},
-		{[]string{"--at", "noon", knownCause("limit")}, exitInput, "want peak, oom"},
+		{[]string{"--at", "noon", knownCause("limit")}, exitUsage, "want peak, oom"},
 		{[]string{"--at", "oom", knownCause("none")}, exitInput, `"peak" shows the moment`},
 		{[]string{"--limit", "1MiB", knownCause("limit")}, exitInput, "the recorded run reserved"},
 		{[]string{"--frames", "none", knownCause("limit")}, exitUsage, "--frames"},

@@ -82,7 +82,7 @@ func (c *exportCmd) writer(s *snapshot.Snapshot, p *progress) (func(io.Writer) e
 	write := momentExporters[c.To]
 	if write != nil || c.At != "" {
 		var err error
-		if views, err = c.views(s, "peak"); err != nil {
+		if views, err = c.views(s); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,17 @@ import (
 
 // momentArgs say which moment of a recording a command shows, and how stacks appear.
 type momentArgs struct {
-	At     string `placeholder:"MOMENT" help:"The moment: peak, oom, oom:N, end, step:N, event:N, or a time since the start such as 12.5s."`
-	Frames string `enum:"user,libraries,all" default:"user" placeholder:"WHICH" help:"Frames of stacks: user (the default), libraries (all but PyTorch's) or all."`
+	At     momentName `placeholder:"MOMENT" help:"The moment: peak, oom, oom:N, end, step:N, event:N, or a time since the start such as 12.5s."`
+	Frames string     `enum:"user,libraries,all" default:"user" placeholder:"WHICH" help:"Frames of stacks: user (the default), libraries (all but PyTorch's) or all."`
+}
+
+// A momentName is the name of a moment on the command line, or "".
+type momentName string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *momentName) UnmarshalText(text []byte) error {
+	*m = momentName(text)
+	return holders.CheckMoment(string(text))
 }
 
 // momentHelp explains momentArgs.
@@ -26,13 +36,10 @@ var foldings = map[string]holders.Folding{
 	"user": holders.FoldLibraries, "libraries": holders.FoldTorch, "all": holders.FoldNone,
 }
 
-// views returns the memory of each device at the moment. A device that has no such moment is left out if another has
-// it.
-func (a *momentArgs) views(s *snapshot.Snapshot, usual string) (views []*holders.View, missing error) {
-	at := a.At
-	if at == "" {
-		at = usual
-	}
+// views returns the memory of each device at the moment, the peak if none is given. A device that has no such moment is
+// left out if another has it.
+func (a *momentArgs) views(s *snapshot.Snapshot) (views []*holders.View, missing error) {
+	at := string(cmp.Or(a.At, "peak"))
 	all, err := holders.All(s)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func TestInfoOfAMomentErrors(t *testing.T) {
 		err  string
 	}{
 		{[]string{"info", "--at", "oom", sample("streams")}, exitInput, `no request failed in the recording`},
-		{[]string{"info", "--at", "sometime", sample("streams")}, exitInput, "want peak, oom"},
+		{[]string{"info", "--at", "sometime", sample("streams")}, exitUsage, "want peak, oom"},
 		{[]string{"info", "--at", "step:99", sample("unet")}, exitInput, "steps 1 to 12"},
 		{[]string{"info", "--by", "size", sample("streams")}, exitUsage, "--by"},
 		{[]string{"info", "--by", "line", "--top", "-1", sample("streams")}, exitUsage, "--top"},

@@ -60,7 +60,7 @@ func (c *infoCmd) Run(s *streams) error {
 			return errors.New("info reads memory snapshots, not scripts")
 		}
 		if c.At != "" || len(c.By) > 0 {
-			views, err := c.views(in.snapshot, "peak")
+			views, err := c.views(in.snapshot)
 			p.end()
 			if err == nil && len(views) == 0 {
 				err = verify.ErrNoHistory

@@ -18,18 +18,18 @@ import (
 type plotCmd struct {
 	traceArgs
 	momentArgs
-	Kind       string   `enum:"memory,addresses,compare" default:"memory" placeholder:"KIND" help:"memory (over time; the default), addresses (over time) or compare (the rows of a replay)."`
-	Output     string   `short:"o" required:"" placeholder:"FILE" help:"Write to FILE, an SVG or, if its name ends in .png, a PNG; - is standard output."`
-	Force      bool     `help:"Replace FILE if it exists."`
-	Format     string   `enum:"auto,svg,png" default:"auto" placeholder:"FORMAT" help:"svg, png or auto (the default), as the name of FILE says."`
-	Dark       bool     `help:"Draw a PNG with light text on a dark background. An SVG follows its reader's choice."`
-	By         []string `enum:"line,function,module,stack,category,stream,pool,tag" placeholder:"KEY" help:"Group blocks by line, function, module, stack, category, stream, pool or tag; several make groups."`
-	From       string   `placeholder:"MOMENT" help:"Begin the picture at this moment."`
-	To         string   `placeholder:"MOMENT" help:"End the picture at this moment."`
-	Axis       string   `enum:"auto,time,events" default:"auto" placeholder:"AXIS" help:"time, events (at equal distances) or auto (the default): events if nothing happens during a quarter of the time."`
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"With compare: an allocator to compare, as for replay; may be repeated."`
-	Limit      limit    `placeholder:"SIZE" help:"With compare: limit of the memory that each allocator reserves, as for replay."`
-	Smallest   bool     `help:"With compare: search for the smallest limit under which the trace completes."`
+	Kind       string     `enum:"memory,addresses,compare" default:"memory" placeholder:"KIND" help:"memory (over time; the default), addresses (over time) or compare (the rows of a replay)."`
+	Output     string     `short:"o" required:"" placeholder:"FILE" help:"Write to FILE, an SVG or, if its name ends in .png, a PNG; - is standard output."`
+	Force      bool       `help:"Replace FILE if it exists."`
+	Format     string     `enum:"auto,svg,png" default:"auto" placeholder:"FORMAT" help:"svg, png or auto (the default), as the name of FILE says."`
+	Dark       bool       `help:"Draw a PNG with light text on a dark background. An SVG follows its reader's choice."`
+	By         []string   `enum:"line,function,module,stack,category,stream,pool,tag" placeholder:"KEY" help:"Group blocks by line, function, module, stack, category, stream, pool or tag; several make groups."`
+	From       momentName `placeholder:"MOMENT" help:"Begin the picture at this moment."`
+	To         momentName `placeholder:"MOMENT" help:"End the picture at this moment."`
+	Axis       string     `enum:"auto,time,events" default:"auto" placeholder:"AXIS" help:"time, events (at equal distances) or auto (the default): events if nothing happens during a quarter of the time."`
+	Allocators []string   `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"With compare: an allocator to compare, as for replay; may be repeated."`
+	Limit      limit      `placeholder:"SIZE" help:"With compare: limit of the memory that each allocator reserves, as for replay."`
+	Smallest   bool       `help:"With compare: search for the smallest limit under which the trace completes."`
 }
 
 // Help implements kong.HelpProvider.
@@ -169,7 +169,8 @@ func (c *plotCmd) histories(in *input, keys []holders.Key) (panels []plot.Panel,
 		}
 		h.Frames.Fold(foldings[c.Frames])
 		x, failed := draw(h, plot.Options{
-			Title: panelTitle(in, h.Trace.Device, len(all)), By: keys, At: c.At, From: c.From, To: c.To, Axis: axes[c.Axis],
+			Title: panelTitle(in, h.Trace.Device, len(all)), By: keys, At: string(c.At),
+			From: string(c.From), To: string(c.To), Axis: axes[c.Axis],
 		})
 		if failed != nil {
 			missing = failed

@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+const noMoment = `holders: moment "middle": want peak, oom, oom:N, end, step:N, event:N, or a time since the start of the ` +
+	`recording such as 12.5s`
+
 // The error for a command line that cannot be parsed says what is wrong in the words of the help, not of the parser.
 func TestWrongUsageIsExplained(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
@@ -30,6 +33,12 @@ func TestWrongUsageIsExplained(t *testing.T) {
 		{"pack --time 5 y", `--time "5": want a duration, such as 500ms, 30s or 1m`},
 		{"estimate --dtype int8 y", `--dtype "int8": want one of fp32, bf16, fp16, amp`},
 		{"info --by x y", `--by "x": want one of line, function, module, stack, category, stream, pool, tag`},
+		{"info --at middle no/such", `--at: ` + noMoment},
+		{"explain --at middle no/such", `--at: ` + noMoment},
+		{"diff --at middle no/such no/such", `--at: ` + noMoment},
+		{"export --to pprof --at middle no/such", `--at: ` + noMoment},
+		{"plot -o x.svg --from middle no/such", `--from: ` + noMoment},
+		{"plot -o x.svg --to middle no/such", `--to: ` + noMoment},
 		{"completion x", `<shell> "x": want one of bash, zsh, fish`},
 	} {
 		got := ashlar(t, nil, strings.Fields(c.line)...)
