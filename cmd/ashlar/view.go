@@ -68,6 +68,11 @@ func (c *viewCmd) Run(s *streams) error {
 	case c.Export == "" && len(c.WhatIf) > 0:
 		return usageError{errors.New("--what-if: want --export; the page itself has this comparison")}
 	}
+	for _, spec := range c.WhatIf {
+		if err := checkAllocator(spec); err != nil {
+			return err
+		}
+	}
 	if c.Export != "" {
 		return c.export(s)
 	}
@@ -128,21 +133,25 @@ func (c *viewCmd) export(s *streams) error {
 	})
 }
 
-// exportFolder writes the page as a folder, which must be empty or not exist.
+// exportFolder writes the page as a folder, which must be empty or not exist. It is made when the page is ready.
 func (c *viewCmd) exportFolder(s *streams) error {
-	if files, err := os.ReadDir(c.Export); err == nil && len(files) > 0 && !c.Force {
+	folder := filepath.Clean(c.Export)
+	if files, err := os.ReadDir(folder); err == nil && len(files) > 0 && !c.Force {
 		return usageError{fmt.Errorf("--export %s: the folder is not empty; --force writes into it", displayPath(c.Export))}
+	}
+	if _, err := os.Stat(filepath.Dir(folder)); err != nil {
+		return outputError{c.Export, err}
 	}
 	server := view.New(view.Options{Version: version()})
 	if err := c.load(s, server); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.Export, 0o777); err != nil {
-		return outputError{c.Export, err}
-	}
 	o := atomicfile.Options{New: !c.Force, Created: removeOnSignals}
 	write := func(name string, fill func(io.Writer) error) error {
-		return atomicfile.Write(filepath.Join(c.Export, name), o, fill)
+		if err := os.Mkdir(folder, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		return atomicfile.Write(filepath.Join(folder, name), o, fill)
 	}
 	if err := server.ExportFolder(write, view.ExportOptions{Specs: c.WhatIf}); err != nil {
 		return outputError{c.Export, err}

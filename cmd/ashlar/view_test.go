@@ -95,6 +95,31 @@ func TestViewExports(t *testing.T) {
 	}
 }
 
+// What cannot be compared or written is found before the work begins, and leaves nothing.
+func TestViewExportsNothingIfItCannotExportAll(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		code int
+		to   string // below dir
+		spec string
+		want string
+	}{
+		{exitUsage, "page.html", "none", `allocator "none": unknown name "none"`},
+		{exitUsage, "page", "none", `allocator "none": unknown name "none"`},
+		{exitInput, "page", "planned:no/such", "no/such: no such file or directory"},
+		{exitInput, "missing/page", "caching", "missing/page cannot be written: no such file or directory"},
+		{exitInput, "missing/page.html", "caching", "missing/page.html cannot be written: no such file or directory"},
+	} {
+		got := ashlar(t, nil, "view", "--export", filepath.Join(dir, c.to), "--what-if", c.spec, sample("streams"))
+		if got.code != c.code || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "exporting") {
+			t.Errorf("--export %s --what-if %s: exit code %d, %s", c.to, c.spec, got.code, got.err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left are %v, %v", files, err)
+	}
+}
+
 // A file of an exported folder is replaced as a whole: an open or linked copy of the earlier one keeps its contents.
 func TestViewReplacesFilesOfAFolder(t *testing.T) {
 	folder, kept := filepath.Join(t.TempDir(), "page"), file(t, "kept", "earlier")
