@@ -41,9 +41,9 @@ func ParseConfig(text []byte) (Config, error) {
 		Heads: cmp.Or(h.Heads, h.GPTHeads), TopK: h.TopK, Tied: h.Tied, Dropout: max(h.Dropout, h.BERT),
 		NewGELU: h.Activation == "gelu_new" || h.HiddenAct == "gelu_new",
 	}
-	if c.Heads < 0 || c.Heads > maxLength || c.TopK < 0 || c.TopK > maxLength || c.Dropout < 0 || c.Dropout > 1 {
+	if c.Heads < 0 || c.Heads > MaxLength || c.TopK < 0 || c.TopK > MaxLength || c.Dropout < 0 || c.Dropout > 1 {
 		return Config{}, fmt.Errorf("estimate: config.json: %d attention heads, %d experts for each token, dropout "+
-			"%g: want 0 to %d, and 0 to 1", c.Heads, c.TopK, c.Dropout, maxLength)
+			"%g: want 0 to %d, and 0 to 1", c.Heads, c.TopK, c.Dropout, MaxLength)
 	}
 	return c, nil
 }

@@ -128,10 +128,14 @@ type Estimate struct {
 	Program *trace.Program
 }
 
-// maxLength is the limit of each number in Options, and maxLayers that of a model's layers. maxMemory is the largest
-// device that can be simulated.
+// The limits of the numbers in Options: MaxAccumulate of Accumulate, and MaxLength of the others.
 const (
-	maxLength = 1 << 30
+	MaxLength     = 1 << 30
+	MaxAccumulate = 1024
+)
+
+// maxLayers is the limit of a model's layers, and maxMemory the largest device that can be simulated.
+const (
 	maxLayers = 10_000
 	maxMemory = 1 << 55
 )
@@ -238,15 +242,18 @@ func (o *Options) check(m *Model) (Optimizer, error) {
 		low  int64
 		high int64
 	}{
-		{"batch", o.Batch, 1, maxLength},
-		{"sequence", o.Sequence, 1, maxLength},
-		{"accumulate", o.Accumulate, 1, 1024},
-		{"new tokens", o.New, 0, maxLength},
-		{"workspace", o.Workspace, 0, maxLength},
+		{"batch", o.Batch, 1, MaxLength},
+		{"sequence", o.Sequence, 1, MaxLength},
+		{"accumulate", o.Accumulate, 1, MaxAccumulate},
+		{"new tokens", o.New, 0, MaxLength},
+		{"workspace", o.Workspace, 0, MaxLength},
 	} {
 		if n.n < n.low || n.n > n.high {
 			return optimizer, fmt.Errorf("%s %d: want %d to %d", n.name, n.n, n.low, n.high)
 		}
+	}
+	if !(o.Dropout >= 0 && o.Dropout <= 1) {
+		return optimizer, fmt.Errorf("dropout %v: want 0 to 1", o.Dropout)
 	}
 	// An upper bound of the bytes of all tensors that depend on tokens.
 	width := float64(m.Hidden + m.Query + m.KeyValue + m.MLP*max(1, m.TopK) + m.Heads*(o.Sequence+o.New))
@@ -304,7 +311,7 @@ func (m *Model) LargestBatch(o Options, allocator string, limit int64) (int64, e
 		return 0, err
 	}
 	low, high := int64(1), int64(2) // low fits
-	for ; high < maxLength; high *= 2 {
+	for ; high < MaxLength; high *= 2 {
 		ok, err := fits(high)
 		if err != nil {
 			return 0, err

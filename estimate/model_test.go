@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -217,6 +218,7 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 		`estimate: optimizer "lion": want one of adamw, adam,`: {llama, estimate.Options{Optimizer: "lion"}},
 		"estimate: batch -1: want 1 to 1073741824":             {llama, estimate.Options{Batch: -1}},
 		"estimate: new tokens -3: want 0 to 1073741824":        {llama, estimate.Options{New: -3}},
+		"estimate: dropout NaN: want 0 to 1":                   {llama, estimate.Options{Dropout: math.NaN()}},
 		"estimate: the checkpoint has no weights":              {empty, estimate.Options{}},
 	} {
 		if _, err := c.m.Estimate(c.o); err == nil || !strings.Contains(err.Error(), want) {

@@ -100,6 +100,9 @@ type reservedLine struct {
 
 // Run implements the command.
 func (c *estimateCmd) Run(s *streams) error {
+	if err := c.check(); err != nil {
+		return usageError{err}
+	}
 	code := exitOK
 	for i, path := range c.Checkpoints {
 		if !s.out.flush() {
@@ -134,6 +137,32 @@ func (c *estimateCmd) Run(s *streams) error {
 	return nil
 }
 
+// configured is the value of --dropout that stands for config.json's.
+const configured = -1
+
+// check checks the numbers of the flags.
+func (c *estimateCmd) check() error {
+	for _, f := range []struct {
+		flag             string
+		value, low, high int64
+	}{
+		{"--batch", c.Batch, 1, estimate.MaxLength},
+		{"--sequence", c.Sequence, 1, estimate.MaxLength},
+		{"--accumulate", c.Accumulate, 1, estimate.MaxAccumulate},
+		{"--new", c.New, 0, estimate.MaxLength},
+		{"--heads", c.Heads, 0, estimate.MaxLength},
+		{"--workspace", int64(c.Workspace), 1, estimate.MaxLength},
+	} {
+		if f.value < f.low || f.value > f.high {
+			return fmt.Errorf("%s %d: want %d to %d", f.flag, f.value, f.low, f.high)
+		}
+	}
+	if c.Dropout != configured && !(c.Dropout >= 0 && c.Dropout <= 1) {
+		return fmt.Errorf("--dropout %v: want 0 to 1", c.Dropout)
+	}
+	return nil
+}
+
 // fits reports whether the run fits under some allocator. Without a limit it does.
 func (l *estimateLine) fits() bool {
 	for _, a := range l.Allocators {
@@ -154,7 +183,7 @@ func (c *estimateCmd) options(config estimate.Config, dtype estimate.DType) esti
 		Cache: estimate.CacheKind(c.Cache), AllLogits: c.AllLogits, Attention: estimate.Attention(c.Attention),
 		Kernels: estimate.Kernels(c.Kernels), NewGELU: config.NewGELU, Workspace: int64(c.Workspace),
 	}
-	if c.Dropout < 0 {
+	if c.Dropout == configured {
 		o.Dropout = config.Dropout
 	}
 	return o
@@ -162,10 +191,6 @@ func (c *estimateCmd) options(config estimate.Config, dtype estimate.DType) esti
 
 // estimate estimates the run of one checkpoint.
 func (c *estimateCmd) estimate(path string, p *progress) (*estimateLine, *estimate.Estimate, error) {
-	if c.Batch < 1 || c.Sequence < 1 || c.Accumulate < 1 || c.Heads < 0 || c.Dropout > 1 {
-		return nil, nil, usageError{errors.New("--batch, --sequence and --accumulate: want at least 1; --heads: at " +
-			"least 0; --dropout: at most 1")}
-	}
 	opened := p.awaitWriter(path)
 	checkpoint, err := safetensors.OpenCheckpoint(path, safetensors.Options{})
 	opened()
