@@ -60,7 +60,7 @@ func (a *Allocator) backRange(
 	beyond := need+taken > 0 && a.used+need > a.maxGranules // idle pages may be there beyond a limit that was lowered
 	if r.space.owner != nil {
 		more := need // than the pool's idle pages
-		if !a.still(r.space) {
+		if !a.idlePagesStay(r.space) {
 			more -= r.space.unused
 		}
 		beyond = more > 0 && a.used+more > a.maxGranules
@@ -236,10 +236,10 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 func (a *Allocator) takeIdle(r *request, order int) (pref, error) {
 	i := a.oldestOf(r.space, order, r.avoid)
 	switch {
-	case i == 0, a.cfg.NoAliases && r.noWait, a.still(r.space):
+	case i == 0, a.cfg.NoAliases && r.noWait, a.idlePagesStay(r.space):
 		return 0, nil
 	case a.cfg.NoAliases:
-		if err := a.unmapAll(i); err != nil {
+		if _, err := a.unmapAll(i, true); err != nil {
 			return 0, err
 		}
 	}

@@ -79,7 +79,7 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 		if rg.tail == 0 {
 			continue
 		}
-		end := len(rg.at) // of what blocks have reached, or something is behind that was to be a block's
+		end := len(rg.at) // from here on no block has been, and nothing is mapped
 		for end > int(rg.reached) && rg.at[end-1] == 0 {
 			end--
 		}
@@ -93,7 +93,7 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 			sp.deps = reuse.Dependencies{}
 			return at, a.allocateSpan(r, at, units)
 		}
-		// What was used of it becomes a hole of its own, beside the block.
+		// The part of the tail that blocks have used becomes a hole.
 		i, rest := a.spans.alloc()
 		rest.ptr, rest.units, rest.region = used, uint32((sp.end()-used)/unit), sp.region
 		rest.prev, rest.next, rest.state = at, 0, tail

@@ -27,18 +27,18 @@ func (a *Allocator) Check() error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	var reserved, onLoan int64
+	var reserved, live int64
 	for _, seg := range a.snapshot() {
 		if !seg.Paused {
 			reserved += seg.TotalSize
 		}
-		onLoan += seg.AllocatedSize
+		live += seg.AllocatedSize
 	}
 	var held stats.Sums
 	a.caches.each(func(at ref) { held.Add(a.spans.at(at).sums()) })
-	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.live().Bytes-held.Bytes {
+	if reserved != a.stats.ReservedBytes.All.Current || live != a.live().Bytes-held.Bytes {
 		return fmt.Errorf("paged: segments add up to %d bytes, %d live; counted %d, and %d, of which %d held",
-			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.live().Bytes, held.Bytes)
+			reserved, live, a.stats.ReservedBytes.All.Current, a.live().Bytes, held.Bytes)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 			}
 		case block, slabSpan:
 			if r.mapping != a.mappingAt(r) {
-				return fmt.Errorf("paged: span %d begins at mapping %d, its record says %d", at, a.mappingAt(r),
+				return fmt.Errorf("paged: span %d begins at mapping %d, its field says %d", at, a.mappingAt(r),
 					r.mapping)
 			}
 			for m := range a.touched(r) {
@@ -131,7 +131,7 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 // checkPages checks the sums over pages, that each is counted at one mapping unless the driver failed to free it, and
 // that it has one with NoAliases.
 func (a *Allocator) checkPages() error {
-	var created, used, homes int64
+	var created, used, counted int64
 	for i := 1; i < len(a.pages); i++ {
 		p := &a.pages[i]
 		if p.handle == (page{}).handle {
@@ -145,7 +145,7 @@ func (a *Allocator) checkPages() error {
 			used += p.granules()
 		}
 		if p.counted != 0 {
-			homes += p.granules()
+			counted += p.granules()
 		}
 		if p.undropped != (p.counted == 0) || p.user != 0 && p.user != p.counted {
 			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted,
@@ -167,9 +167,9 @@ func (a *Allocator) checkPages() error {
 	}
 	reserved := a.stats.ReservedBytes.All.Current
 	switch {
-	case created != a.created || used != a.used || homes*a.granule != reserved || used+a.main.unused != homes:
-		return fmt.Errorf("paged: %d granules created, %d used, %d at home, %d idle; counted %d, %d, %d bytes",
-			created, used, homes, a.main.unused, a.created, a.used, reserved)
+	case created != a.created || used != a.used || counted*a.granule != reserved || used+a.main.unused != counted:
+		return fmt.Errorf("paged: %d granules created, %d used, %d counted at a mapping, %d idle; the totals are %d, %d, and %d bytes",
+			created, used, counted, a.main.unused, a.created, a.used, reserved)
 	case created > a.maxGranules+a.surplus:
 		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules,
 			a.surplus)

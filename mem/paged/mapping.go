@@ -40,7 +40,7 @@ func (rg *region) mapping(g uint32) mref {
 	return rg.at[g]
 }
 
-// extend makes room for the mappings of granules up to one.
+// extend makes room for the mappings of the granules before to.
 func (rg *region) extend(to uint32) {
 	if n := int(to) - len(rg.at); n > 0 {
 		rg.at = append(rg.at, make([]mref, n)...)
@@ -74,7 +74,7 @@ type mapping struct {
 	pageDeps reuse.Dependencies // of the page when it was mapped here: holes do not include these
 }
 
-// covers reports whether a mapping is that of a granule.
+// covers reports whether a granule of a region has this mapping.
 func (m *mapping) covers(region uint16, g uint32) bool { return m.region == region && g-m.at < m.n }
 
 // A page is physical memory.
@@ -97,10 +97,10 @@ func (p *page) granules() int64 { return 1 << p.order }
 // givenBack reports whether the page has no memory, because the allocator is paused.
 func (p *page) givenBack() bool { return p.paused && p.counted == 0 }
 
-// A list holds the idle pages of a space of one order, by their last use.
-type list struct{ oldest, newest pref }
+// An idleList holds the idle pages of a space of one order, by their last use.
+type idleList struct{ oldest, newest pref }
 
-// toIdle adds an unused page to one end of its list.
+// toIdle adds a page that no block touches to its list of idle pages, as the oldest or the newest.
 func (a *Allocator) toIdle(i pref, oldest bool) {
 	p := &a.pages[i]
 	l := &p.space.idle[p.order]

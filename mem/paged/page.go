@@ -44,14 +44,9 @@ func (a *Allocator) unmap(m mref, wait bool) error {
 	return nil
 }
 
-// unmapAll removes all mappings of an idle page, the counted one last.
-func (a *Allocator) unmapAll(i pref) error {
-	_, err := a.unmapEach(i, true)
-	return err
-}
-
-// unmapEach is unmapAll. Without wait it may stop early; then all is false.
-func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
+// unmapAll removes all mappings of an idle page, the counted one last. Without wait it stops at a mapping that queued
+// work may still use; then all is false.
+func (a *Allocator) unmapAll(i pref, wait bool) (all bool, err error) {
 	for {
 		p := &a.pages[i]
 		m := p.first
@@ -71,13 +66,13 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	}
 }
 
-// unmapAliases leaves each page of some spaces its address in use, or the last one, after the work queued on the others
-// is done.
-func (a *Allocator) unmapAliases(of func(*space) bool) error {
+// unmapAliases unmaps the pages of the selected spaces, after the work queued on them, from all their addresses but
+// one: the address in use or, of an idle page, the last that was in use.
+func (a *Allocator) unmapAliases(selected func(*space) bool) error {
 	a.waits.mark()
 	for i := range a.pages {
 		p := &a.pages[i]
-		if p.first == 0 || !of(p.space) {
+		if p.first == 0 || !selected(p.space) {
 			continue
 		}
 		kept := p.user
@@ -100,12 +95,13 @@ func (a *Allocator) unmapAliases(of func(*space) bool) error {
 
 // drop frees an idle page. Without wait it does so only if no queued work uses the page.
 func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
-	if all, err := a.unmapEach(i, wait); !all {
+	if all, err := a.unmapAll(i, wait); !all {
 		return false, err
 	}
 	p := &a.pages[i]
 	a.unlist(i)
-	if p.space.unused -= p.granules(); p.space.owner != nil {
+	p.space.unused -= p.granules()
+	if p.space.owner != nil { // see idled
 		a.used -= p.granules()
 	}
 	a.discard(i)
@@ -201,7 +197,7 @@ func (a *Allocator) dropIdle(s *space) error {
 	return nil
 }
 
-// reserve makes a region of a space with room for a span.
+// reserve makes a region of a space with room for a span of this many units, and returns the hole that it consists of.
 func (a *Allocator) reserve(s *space, units uint32) (ref, error) {
 	number := slices.Index(a.regions, nil)
 	if number < 0 {

@@ -118,9 +118,9 @@ type Allocator struct {
 	scopes         poolscope.Scopes[*privatePool]
 	regions        []*region
 	mappings       []mapping
-	unusedMappings []mref // mappings that are none
+	unusedMappings []mref // indices without a mapping
 	pages          []page
-	unusedPages    []pref // pages that are none
+	unusedPages    []pref // indices without a page
 	undropped      int    // pages that the driver failed to free
 	created        int64  // granules of pages
 	used           int64  // granules of pages in use
@@ -130,8 +130,8 @@ type Allocator struct {
 	surplus        int64 // granules beyond maxGranules when that was lowered
 	fraction       float64
 	stats          mem.Stats
-	allocated      tally      // blocks that left for a processor cache or a caller,
-	freed          stats.Sums // and came back
+	allocated      tally      // of blocks handed to callers and processor caches
+	freed          stats.Sums // of those that came back
 	peak           stats.Sums // the maxima of live blocks
 
 	nowAtReset, allocatedAtReset stats.Sums // live, and allocated in all, when accumulated statistics were reset
@@ -257,7 +257,8 @@ func (a *Allocator) allocShared(
 	return b, nil
 }
 
-// allocAgain goes on with a request that failed: it collects memory that exists elsewhere.
+// allocAgain repeats a request that failed with err, after it has collected memory from processor caches and pools
+// without users, or takes memory of a pool with UseOnOOM.
 func (a *Allocator) allocAgain(r *request, to *privatePool, err error) (at ref, _ error) {
 	if err == errFlushFirst {
 		a.flushCaches()

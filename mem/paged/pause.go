@@ -29,9 +29,9 @@ type PauseOptions struct {
 	Used []driver.Stream
 }
 
-// A pause is what is known of paused memory: pages that were given back to the driver, or are about to be.
+// A pause describes paused memory: pages that were given back to the driver, or are about to be.
 type pause struct {
-	spaces  []*space // which they are of
+	spaces  []*space // of the pages
 	host    hostMemory
 	at      map[pref]int64 // the paused pages, and where their contents are in the host memory
 	discard bool

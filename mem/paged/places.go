@@ -13,11 +13,10 @@ import (
 // by address, apart from the pool's other holes. Its pages are those of the pool. Its blocks bypass the processor
 // caches (placeTag), so that the addresses of a block are free once the block is.
 
-// mostInRows is the part of the memory that may be in use where AllocAt places blocks in a row, since rows leave holes:
-// one half.
-const mostInRows = 2
+// AllocAt places blocks in a row only while less than 1/rowDivisor of the memory is in use, because rows leave holes.
+const rowDivisor = 2
 
-// A place is a hole of such a region.
+// A place is a hole of that region.
 type place struct {
 	ptr driver.Pointer
 	at  ref
@@ -47,8 +46,8 @@ func (a *Allocator) Places() (driver.Pointer, int64, error) {
 
 // AllocAt is AllocWith at an address of Places, if the block's addresses are free and there is memory for them. The
 // address must be a multiple of 512. With address 0 the block is behind all other blocks, so that blocks allocated in a
-// row are neighbours, as long as half of the memory is not in use. If AllocAt cannot place a block so, the block is
-// anywhere, as by AllocWith.
+// row are neighbours, while less than half of the memory is in use. If AllocAt cannot place the block there, it places
+// it as AllocWith does.
 func (a *Allocator) AllocAt(p driver.Pointer, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("paged: AllocAt", s)
 	plain := o.Key == nil && o.RoundUp == 0 && size > 0 && size <= tooLarge
@@ -96,7 +95,7 @@ func (a *Allocator) allocAt(p driver.Pointer, s driver.Stream, size int64, noWai
 // placeAt makes a block at an address, or at the end of a region. It returns 0 if the addresses are not free.
 func (a *Allocator) placeAt(r *request, p driver.Pointer, units uint32) (at ref, err error) {
 	if p == 0 {
-		if a.used >= a.maxGranules/mostInRows {
+		if a.used >= a.maxGranules/rowDivisor {
 			return 0, nil
 		}
 		if at, err = a.tailFor(r, units); err != nil {

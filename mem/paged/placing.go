@@ -210,7 +210,7 @@ func (a *Allocator) ordered(r *request, users reuse.Set) bool {
 	return r.own != 0 && a.streams.Subset(users, r.own)
 }
 
-// follow makes the request's stream wait for dependencies.
+// follow makes the request's stream wait, on the device, for dependencies.
 func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	if a.ordered(r, p.Users) {
 		return nil
@@ -218,14 +218,14 @@ func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	return a.streams.Wait(r.stream, p)
 }
 
-// splitHole removes a hole of a region from its list and makes the rest beyond units a hole of its own.
+// splitHole takes the first units of a hole: it removes the hole from its list, and makes a hole of the rest.
 func (a *Allocator) splitHole(rg *region, at ref, sp *span, units uint32) {
-	isFront := sp.state == tail
-	if !isFront {
+	isTail := sp.state == tail
+	if !isTail {
 		a.removeHole(rg, sp)
 	}
 	if sp.units == units {
-		if isFront {
+		if isTail {
 			rg.tail = 0
 		}
 		return
@@ -236,7 +236,7 @@ func (a *Allocator) splitHole(rg *region, at ref, sp *span, units uint32) {
 	rest.prev, rest.next = at, sp.next
 	a.spans.at(sp.next).prev = i
 	sp.next, sp.units = i, units
-	if isFront {
+	if isTail {
 		rest.state = tail
 		rg.tail = i
 	} else {
@@ -248,7 +248,7 @@ func (a *Allocator) splitHole(rg *region, at ref, sp *span, units uint32) {
 func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	rg, _, to := a.granules(r, r.units)
 	next, prev := a.spans.at(r.next), a.spans.at(r.prev)
-	after, before := next.state, prev.state // read early: they are seldom in the processor's cache
+	after, before := next.state, prev.state // read early: these reads often miss the CPU's cache
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
 		mp.deps = a.streams.Merge(mp.deps, deps)
@@ -273,11 +273,11 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 		a.addHole(rg, at, r)
 		return
 	}
-	isFront := after == tail
+	isTail := after == tail
 	if after == hole {
 		a.removeHole(rg, next)
 	}
-	if isFront || after == hole {
+	if isTail || after == hole {
 		a.join(at, r, r.next, next)
 	}
 	if before == hole {
@@ -286,7 +286,7 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 		a.join(p, prev, at, r)
 		at, r = p, prev
 	}
-	if isFront {
+	if isTail {
 		r.state = tail
 		rg.tail = at
 	} else {

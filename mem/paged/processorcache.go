@@ -41,44 +41,44 @@ type cachedBlock struct {
 
 const cacheSize = 8
 
-func (rs *processorCaches) init(first *sync.Mutex) {
+func (pcs *processorCaches) init(first *sync.Mutex) {
 	n := 1
 	for n < runtime.GOMAXPROCS(0) {
 		n *= 2
 	}
-	rs.all = make([]processorCache, 1+n)
-	for i := range rs.all {
-		rs.all[i].mu = &rs.all[i].own
+	pcs.all = make([]processorCache, 1+n)
+	for i := range pcs.all {
+		pcs.all[i].mu = &pcs.all[i].own
 	}
-	rs.all[0].mu = first
+	pcs.all[0].mu = first
 }
 
 // lock locks the cache that the goroutine is to use.
-func (rs *processorCaches) lock() *processorCache {
-	if rs.mask.Load() == 0 {
-		if pc := &rs.all[0]; pc.mu.TryLock() {
+func (pcs *processorCaches) lock() *processorCache {
+	if pcs.mask.Load() == 0 {
+		if pc := &pcs.all[0]; pc.mu.TryLock() {
 			return pc
 		}
 	}
-	return rs.lockContended()
+	return pcs.lockContended()
 }
 
 // lockContended is lock after goroutines have contended for the first cache.
-func (rs *processorCaches) lockContended() *processorCache {
-	if mask := rs.mask.Load(); mask != 0 {
-		pc := &rs.all[1+uint64(processor.Number())&mask]
+func (pcs *processorCaches) lockContended() *processorCache {
+	if mask := pcs.mask.Load(); mask != 0 {
+		pc := &pcs.all[1+uint64(processor.Number())&mask]
 		pc.mu.Lock()
 		return pc
 	}
-	pc := &rs.all[0]
+	pc := &pcs.all[0]
 	pc.mu.Lock()
-	rs.usePerProcessor()
+	pcs.usePerProcessor()
 	return pc
 }
 
 // usePerProcessor gives each processor a cache of its own, if there are several. The caller holds the first cache,
 // which therefore stays the only one while a goroutine that found only it holds it.
-func (rs *processorCaches) usePerProcessor() { rs.mask.Store(uint64(len(rs.all) - 2)) }
+func (pcs *processorCaches) usePerProcessor() { pcs.mask.Store(uint64(len(pcs.all) - 2)) }
 
 // isFirst reports whether a cache's lock is mu.
 func (a *Allocator) isFirst(pc *processorCache) bool { return pc == &a.caches.all[0] }
@@ -113,11 +113,11 @@ func (a *Allocator) unlockShared(pc *processorCache) {
 // take removes a block from a cache that the caller holds, and returns it, or 0.
 func (pc *processorCache) take(s driver.Stream, id driver.StreamID, size int64) ref {
 	for i := int(pc.n) - 1; i >= 0; i-- {
-		if h := &pc.blocks[i]; h.size == size && h.stream == id {
+		if b := &pc.blocks[i]; b.size == size && b.stream == id {
 			if int(id) >= len(pc.streams) || pc.streams[id] != s {
 				break
 			}
-			at := h.at
+			at := b.at
 			pc.n--
 			copy(pc.blocks[i:pc.n], pc.blocks[i+1:])
 			return at
@@ -198,10 +198,10 @@ func (a *Allocator) drainCaches() {
 }
 
 // each visits all cached blocks. The caller holds every cache.
-func (rs *processorCaches) each(visit func(at ref)) {
-	for i := range rs.all {
-		for _, h := range rs.all[i].blocks[:rs.all[i].n] {
-			visit(h.at)
+func (pcs *processorCaches) each(visit func(at ref)) {
+	for i := range pcs.all {
+		for _, b := range pcs.all[i].blocks[:pcs.all[i].n] {
+			visit(b.at)
 		}
 	}
 }
@@ -216,9 +216,9 @@ const (
 )
 
 // suspend makes requests bypass the caches for a reason, or no longer for it.
-func (rs *processorCaches) suspend(reason suspension, yes bool) {
-	for i := range rs.all {
-		pc := &rs.all[i]
+func (pcs *processorCaches) suspend(reason suspension, yes bool) {
+	for i := range pcs.all {
+		pc := &pcs.all[i]
 		pc.mu.Lock()
 		if pc.suspended &^= reason; yes {
 			pc.suspended |= reason

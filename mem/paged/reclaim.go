@@ -46,7 +46,7 @@ func (a *Allocator) emptyPool(pp *privatePool) error {
 	return a.dropIdle(&pp.space)
 }
 
-// pools returns the private pools by ID.
+// pools returns the private pools, sorted by ID.
 func (a *Allocator) pools() []*privatePool {
 	all := make([]*privatePool, 0, len(a.private))
 	for _, pp := range a.private {

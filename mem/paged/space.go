@@ -8,11 +8,11 @@ type space struct {
 	owner   *privatePool // nil: the default pool
 	regions []uint16     // indices of its regions
 	holes   holes
-	slabs   []*slabLists       // by stream number
-	idle    [maxOrder + 1]list // idle pages
-	paused  *pause             // nil: it is not
-	unused  int64              // granules of idle pages
-	created int64              // granules of pages
+	slabs   []*slabLists           // by stream number
+	idle    [maxOrder + 1]idleList // by order
+	paused  *pause                 // nil: it is not
+	unused  int64                  // granules of idle pages
+	created int64                  // granules of pages
 }
 
 // spaceOf returns the space of a span.
@@ -32,8 +32,8 @@ func (s *space) fixed() bool { return s.owner != nil && s.owner.launched }
 // noMerge reports whether blocks keep their boundaries when they are free.
 func (s *space) noMerge() bool { return s.owner != nil && s.owner.noSplit }
 
-// still reports whether the space's idle pages must stay at the addresses that they have, and at no others.
-func (a *Allocator) still(s *space) bool { return s.noMerge() || a.cfg.NoAliases && s.fixed() }
+// idlePagesStay reports whether the space's idle pages must stay at the addresses that they have, and at no others.
+func (a *Allocator) idlePagesStay(s *space) bool { return s.noMerge() || a.cfg.NoAliases && s.fixed() }
 
 // eachSpace visits the default space and those of the private pools.
 func (a *Allocator) eachSpace(yield func(*space) bool) {
@@ -47,7 +47,8 @@ func (a *Allocator) eachSpace(yield func(*space) bool) {
 	}
 }
 
-// reusable returns how many granules of idle pages only this space's requests can use: those of a private pool.
+// reusable returns the granules of idle pages that only requests of this space can use: none of the default pool,
+// since idle pages of that do not count as used.
 func (s *space) reusable() int64 {
 	if s.owner == nil {
 		return 0
@@ -55,7 +56,7 @@ func (s *space) reusable() int64 {
 	return s.unused
 }
 
-// idled counts granules of a page that became idle, or fewer if n is negative. The pages of a private pool count as
+// idled counts n granules of a page that became idle; -n granules of one that is idle no longer. The pages of a private pool count as
 // used while they exist: no other request can have them.
 func (a *Allocator) idled(s *space, n int64) {
 	s.unused += n

@@ -56,7 +56,7 @@ func (r *span) tag(at ref) uint64 { return uint64(r.generation.Load())<<32 | uin
 // privateTag is the bit of the tags of private pools' blocks, which no processor cache holds.
 const privateTag = 1 << 31
 
-// placeTag is that of blocks at addresses that the caller chose. The index of a span is below it.
+// placeTag is the bit of the tags of blocks at addresses that the caller chose. Below it is the index of the span.
 const placeTag = 1 << 30
 
 // markAllocated makes a block live and returns it. No other goroutine has the block.
@@ -77,7 +77,7 @@ func (r *span) markFree(tag uint64) bool {
 }
 
 const (
-	spanChunk = 1 << 12 // records
+	spanChunk = 1 << 12 // spans
 	maxChunks = 1 << 14
 )
 
@@ -88,15 +88,15 @@ type spanTable struct {
 	unused ref    // linked by next
 }
 
-func (rs *spanTable) at(at ref) *span { return &rs.chunks[at/spanChunk%maxChunks][at%spanChunk] }
+func (t *spanTable) at(at ref) *span { return &t.chunks[at/spanChunk%maxChunks][at%spanChunk] }
 
 // find returns the span of a live block. It panics if b cannot be one.
-func (rs *spanTable) find(b mem.Block) (ref, *span) {
+func (t *spanTable) find(b mem.Block) (ref, *span) {
 	at := ref(b.Tag) &^ (privateTag | placeTag)
-	if at >= maxChunks*spanChunk || rs.chunks[at/spanChunk] == nil {
+	if at >= maxChunks*spanChunk || t.chunks[at/spanChunk] == nil {
 		panicForeign(b)
 	}
-	r := rs.at(at)
+	r := t.at(at)
 	if r.ptr != b.Ptr || r.size() != b.Size {
 		panicForeign(b)
 	}
@@ -104,29 +104,29 @@ func (rs *spanTable) find(b mem.Block) (ref, *span) {
 }
 
 // alloc returns an unused span. The caller holds mu.
-func (rs *spanTable) alloc() (ref, *span) {
-	if rs.unused == 0 {
-		if rs.n == maxChunks {
+func (t *spanTable) alloc() (ref, *span) {
+	if t.unused == 0 {
+		if t.n == maxChunks {
 			panic("paged: more than 67,108,864 blocks and holes")
 		}
-		first := ref(rs.n) * spanChunk
-		rs.chunks[rs.n] = new([spanChunk]span)
-		rs.n++
+		first := ref(t.n) * spanChunk
+		t.chunks[t.n] = new([spanChunk]span)
+		t.n++
 		for i := spanChunk - 1; i >= 0; i-- {
 			if at := first + ref(i); at != 0 {
-				rs.at(at).next, rs.unused = rs.unused, at
+				t.at(at).next, t.unused = t.unused, at
 			}
 		}
 	}
-	at := rs.unused
-	r := rs.at(at)
-	rs.unused = r.next
+	at := t.unused
+	r := t.at(at)
+	t.unused = r.next
 	r.deps, r.extra = reuse.Dependencies{}, 0
 	return at, r
 }
 
 // free makes a span unused.
-func (rs *spanTable) free(at ref, r *span) {
+func (t *spanTable) free(at ref, r *span) {
 	r.state, r.ptr, r.units = none, 0, 0
-	r.next, rs.unused = rs.unused, at
+	r.next, t.unused = t.unused, at
 }

@@ -11,7 +11,7 @@ import (
 // sums returns the sums of one block.
 func (r *span) sums() stats.Sums { return stats.Block(r.size(), r.requested()) }
 
-// A tally is of the blocks that were allocated: their sums, and the bytes of the largest since the peaks were reset.
+// A tally counts allocated blocks: their sums, and the bytes of the largest since the peaks were reset.
 type tally struct {
 	stats.Sums
 	largest int64
@@ -22,7 +22,7 @@ func (t *tally) add(r *span) {
 	t.largest = max(t.largest, r.size())
 }
 
-// live is what is live or held.
+// live returns the sums of the blocks that are live or in processor caches.
 func (a *Allocator) live() stats.Sums {
 	s := a.allocated.Sums
 	s.Sub(a.freed)
@@ -56,21 +56,22 @@ func (a *Allocator) Stats() mem.Stats {
 	a.lockAll()
 	defer a.unlockAll()
 	s := a.stats
-	now, rose := a.totals()
+	now, allocated := a.totals()
 	for _, q := range []struct {
-		to                              *mem.Stat
-		now, peak, rose, rose0, before0 int64
+		to                                                 *mem.Stat
+		now, peak, allocated, allocatedAtReset, nowAtReset int64
 	}{
-		{&s.Allocation.All, now.N, a.peak.N, rose.N, a.allocatedAtReset.N, a.nowAtReset.N},
-		{&s.AllocatedBytes.All, now.Bytes, a.peak.Bytes, rose.Bytes, a.allocatedAtReset.Bytes, a.nowAtReset.Bytes},
+		{&s.Allocation.All, now.N, a.peak.N, allocated.N, a.allocatedAtReset.N, a.nowAtReset.N},
+		{&s.AllocatedBytes.All, now.Bytes, a.peak.Bytes, allocated.Bytes, a.allocatedAtReset.Bytes, a.nowAtReset.Bytes},
 		{
 			&s.RequestedBytes.All,
-			now.Requested, a.peak.Requested, rose.Requested, a.allocatedAtReset.Requested, a.nowAtReset.Requested,
+			now.Requested, a.peak.Requested, allocated.Requested, a.allocatedAtReset.Requested, a.nowAtReset.Requested,
 		},
 	} {
 		*q.to = mem.Stat{
 			Current: q.now, Peak: max(q.now, q.peak),
-			Allocated: q.rose - q.rose0, Freed: q.rose - q.rose0 + q.before0 - q.now,
+			Allocated: q.allocated - q.allocatedAtReset,
+			Freed:     q.allocated - q.allocatedAtReset + q.nowAtReset - q.now,
 		}
 	}
 	s = stats.OnePool(s)

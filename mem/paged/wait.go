@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// waits records the progress of the streams in frees, which reuse.Streams counts. A free makes no driver call. Before
+// waits records how far the streams have progressed, in numbers of frees, which reuse.Streams counts. A free makes no driver call. Before
 // pages are remapped, each stream gets a mark, unless no memory that it used was freed since its last one. So by the
 // time that a page is the least recently used, there usually is a mark soon after its free.
 type waits struct {
@@ -23,7 +23,7 @@ type waits struct {
 // A streamProgress is the known progress of one stream.
 type streamProgress struct {
 	stream driver.Stream
-	done   uint64      // all frees up to this one are passed
+	done   uint64      // the work queued before this many frees is done
 	marks  []timedMark // in order, not known to be reached
 }
 
