@@ -95,15 +95,23 @@ func FetchPages(ctx context.Context, path string, key []byte) (pages []driver.Pa
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer func() {
-		if err != nil {
-			for _, page := range pages {
-				page.File.Close()
-			}
-			pages = nil
+		if err == nil {
+			return
+		}
+		for _, page := range pages {
+			page.File.Close()
+		}
+		pages = nil
+		if ctx.Err() != nil { // then conn is closed, and any use of it fails
+			err = fmt.Errorf("mem/ipc: fetch pages: %w", unanswered(ctx))
 		}
 	}()
-	if peer, err := peerOf(conn); err != nil || peer.UID != effectiveUser() {
-		return nil, fmt.Errorf("mem/ipc: %w: the pages are served by another user, %d (%v)", ErrRefused, peer.UID, err)
+	peer, err := peerOf(conn)
+	if err != nil {
+		return nil, fmt.Errorf("mem/ipc: credentials of the server of pages: %w", err)
+	}
+	if peer.UID != effectiveUser() {
+		return nil, fmt.Errorf("mem/ipc: %w: the pages are served by another user, %d", ErrRefused, peer.UID)
 	}
 	if err := send(conn, key, nil); err != nil {
 		return nil, fmt.Errorf("mem/ipc: %w: %w", ErrGone, err)
@@ -118,8 +126,6 @@ func FetchPages(ctx context.Context, path string, key []byte) (pages []driver.Pa
 			a, err = decodeAnswer(message)
 		}
 		switch {
-		case ctx.Err() != nil:
-			err = unanswered(ctx)
 		case err != nil:
 		case a.status == noBlock:
 			err = fmt.Errorf("%w: %q", ErrTicket, a.text)

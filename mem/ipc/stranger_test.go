@@ -41,7 +41,7 @@ func TestUsersDiffer(t *testing.T) {
 		t.Error("another user's process got pages")
 		return nil, nil
 	})
-	if _, err := ipc.FetchPages(t.Context(), name, []byte("key")); !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "another user, ") {
+	if _, err := ipc.FetchPages(t.Context(), name, []byte("key")); !errors.Is(err, ipc.ErrRefused) || !strings.HasSuffix(err.Error(), fmt.Sprintf("another user, %d", os.Geteuid())) {
 		t.Errorf("FetchPages: %v", err)
 	}
 	if got := answerOn(t, raw(t, name), []byte("key")); !strings.HasSuffix(got, refusal) {
@@ -336,6 +336,14 @@ func TestAnExporterThatNeverAnswers(t *testing.T) {
 		return err
 	}); !errors.Is(err, cause) {
 		t.Errorf("FetchPages: %v", err)
+	}
+
+	for range 100 { // contexts that end at some moment of the call
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if _, err := ipc.FetchPages(ctx, silent, []byte("key")); !errors.Is(err, context.Canceled) {
+			t.Fatalf("FetchPages: %v", err)
+		}
 	}
 
 	closed := make(chan []byte, 1)
