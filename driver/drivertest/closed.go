@@ -22,6 +22,17 @@ func testCloseAbilities(t *testing.T, open openFunc) {
 		late["FreeHost"] = func() error { return pinned.FreeHost(b) }
 		late["Register"] = func() error { return pinned.Register(outside[:4096]) }
 	}
+	if vm, size := d.VirtualMemory(), d.Info().Granularity; vm != nil {
+		at, err := vm.Reserve(2 * size)
+		testkit.Must(t, err)
+		page, err := vm.Create(size)
+		testkit.Must(t, err)
+		testkit.Must(t, vm.Map(at, page))
+		late["Map"] = func() error { return vm.Map(at+driver.Pointer(size), page) }
+		late["Unmap"] = func() error { return vm.Unmap(at, size) }
+		late["Drop"] = func() error { return vm.Drop(page) }
+		late["Release"] = func() error { return vm.Release(at, 2*size) }
+	}
 	if timing := d.Timing(); timing != nil {
 		mustStamp(t, timing, s)
 		late["Stamp"] = func() error { _, err := timing.Stamp(s); return err }
