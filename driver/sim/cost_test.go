@@ -205,5 +205,30 @@ func TestDefect24_SimulatedDevicesHaveOrdinals(t *testing.T) {
 }
 
 func TestNewPanicsOnNonsense(t *testing.T) {
-	testkit.WantPanic(t, "a granularity of 3", "driver/sim: New: ", func() { New(Options{Granularity: 3}) })
+	for what, o := range map[string]Options{
+		"granularity 3:":               {Granularity: 3},
+		"granularity 2199023255552:":   {Granularity: 1 << 41},
+		"alignment 24:":                {Alignment: 24},
+		"alignment 2199023255552:":     {Alignment: 1 << 41},
+		"alignment -512:":              {Alignment: -512},
+		"total -1:":                    {Total: -1},
+		"total 36028797018963969:":     {Total: MaxTotal + 1},
+		"base 0x7f0000000200:":         {Base: 0x7f0000000200},
+		"base 0x4000000000200000:":     {Base: 1<<62 + 2<<20},
+		"pinned -1:":                   {Pinned: -1},
+		"ordinal -1:":                  {Ordinal: -1},
+		"completion 3: want AtOnce, A": {Completion: OnDemand + 1},
+	} {
+		testkit.WantPanic(t, what, "driver/sim: New: "+what, func() { New(o) })
+	}
+	for what, o := range map[string]Options{
+		"the largest memory":  {Total: MaxTotal},
+		"the largest granule": {Granularity: 1 << 40, Base: 1 << 40},
+		"the highest base":    {Base: 1 << 62},
+		"every alignment":     {Alignment: 1},
+	} {
+		if err := New(o).Close(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
