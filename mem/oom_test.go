@@ -137,8 +137,11 @@ func TestOutOfMemoryExplains(t *testing.T) {
 func TestAddProcesses(t *testing.T) {
 	known := []mem.ProcessMemory{{PID: 1, Bytes: 5}, {PID: 2, Bytes: -1}, {PID: 3, Bytes: 0, Self: true}}
 	var e mem.OutOfMemory
-	e.AddProcesses(inUse{processes: known})
 	e.AddProcesses(inUse{processes: known, err: driver.ErrUnsupported})
+	if len(e.Processes) != 0 {
+		t.Errorf("a driver that does not tell: %+v", e.Processes)
+	}
+	e.AddProcesses(inUse{processes: known})
 	if len(e.Processes) != 2 || e.Processes[0] != known[0] || e.Processes[1] != known[2] {
 		t.Errorf("%+v", e.Processes)
 	}
