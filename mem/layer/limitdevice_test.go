@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
@@ -85,6 +86,40 @@ func TestLimitDeviceWantsALimit(t *testing.T) {
 		testkit.WantPanic(t, fmt.Sprintf("a limit of %d", limit), "", func() {
 			layer.NewLimitedDevice(drivertest.OpenSim(t, 0), limit, "")
 		})
+	}
+}
+
+// An out-of-memory error names the limit if the limit refused the request, and not if the device did.
+func TestLimitDeviceExplains(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		limit, size int64
+		settings    string
+		allowed     int64
+		limitName   string
+		needed      int64
+	}{
+		"the limit":       {16 * mib, 20 * mib, "", 16 * mib, "the limit of the test", 32 * mib},
+		"hardly enough":   {32 * mib, 20 * mib, "limit:24MiB", 24 * mib, "", 32 * mib},
+		"a MiB too small": {31 * mib, 20 * mib, "limit:24MiB", 31 * mib, "the limit of the test", 32 * mib},
+		"the device":      {100 * mib, 70 * mib, "", 0, "", 0},
+	} {
+		d := layer.NewLimitedDevice(drivertest.OpenSim(t, 64*mib), c.limit, "the limit of the test")
+		cfg, _, err := caching.ParseConfig(c.settings)
+		testkit.Must(t, err)
+		below, err := caching.New(d, cfg)
+		testkit.Must(t, err)
+		a := d.Over(below)
+		live, err := a.Alloc(d.DefaultStream(), 12*mib)
+		testkit.Must(t, err)
+		_, err = a.Alloc(d.DefaultStream(), c.size)
+		var oom *mem.OutOfMemory
+		if !errors.As(err, &oom) || oom.Allowed != c.allowed || oom.LimitName != c.limitName || oom.Needed != c.needed ||
+			oom.Free != 52*mib {
+			t.Errorf("%s: %v; want %+v", name, err, c)
+		}
+		a.Free(live)
+		testkit.Must(t, below.Close())
 	}
 }
 

@@ -414,6 +414,18 @@ func TestTenantAllocWait(t *testing.T) {
 	})
 }
 
+// A request that fails for another reason than memory, or that the tenant's limit can never admit, does not wait.
+func TestTenantAllocWaitReturnsOtherErrors(t *testing.T) {
+	broken := fault.Wrap(drivertest.OpenSim(t, 64<<20), fault.Rule{Kind: intercept.Alloc, Code: driver.ErrLost})
+	tenant, err := layer.NewQuotas(newCaching(t, broken), 32<<20).Tenant("small", 0, 2<<20)
+	testkit.Must(t, err)
+	for size, want := range map[int64]error{2 << 20: driver.ErrLost, 2<<20 + 1: mem.ErrNoMemory} {
+		if _, err := tenant.AllocWait(t.Context(), broken.DefaultStream(), size, mem.AllocOptions{}); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
 // A request that waits also tries again when room comes from a tenant that leaves, from a claim that ends, and from a
 // request of another tenant that failed while it was counted.
 func TestTenantAllocWaitSeesAllRoom(t *testing.T) {

@@ -258,8 +258,12 @@ func TestTypedOnADevice(t *testing.T) {
 	if live := below.(mem.StatsReporter).Stats().Allocation.All.Current; live != 0 {
 		t.Errorf("%d blocks are left", live)
 	}
-	testkit.Contains(t, testkit.Panic(t, func() { layer.NewTyped(below, layer.TypedOptions[int32]{Destroy: func(*int32) {}}) }),
-		"layer: Typed", "int32", "Go code cannot access")
+	for _, opts := range []layer.TypedOptions[int32]{
+		{Construct: func(*int32) error { return nil }}, {Destroy: func(*int32) {}},
+	} {
+		testkit.Contains(t, testkit.Panic(t, func() { layer.NewTyped(below, opts) }),
+			"layer: Typed", "int32", "Go code cannot access")
+	}
 }
 
 func TestTypedOfTooMany(t *testing.T) {
