@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
@@ -106,6 +108,52 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	testkit.Must(t, os.WriteFile(path, append(whole, 1, 2, 3), 0o600))
 	if _, err := Open(path, Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "3 bytes follow") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Types of NumPy that no tensor has are told from texts that are no types.
+func TestTypesWithoutADtype(t *testing.T) {
+	p := tensortest.Host(t)
+	for what, descrs := range map[string][]string{
+		"Python objects":           {"O", "O8"},
+		"texts":                    {"U4", "S4", "a4"},
+		"times":                    {"M8[ns]", "m8"},
+		"save them as safetensors": {"V1", "V2"},
+		"bytes without a type":     {"V3", "V"},
+		"long doubles":             {"f16", "c32", "f12", "c24", "g", "G"},
+		"":                         {"", "f3", "x", "i16", "f16x"},
+	} {
+		for _, descr := range descrs {
+			for _, order := range []string{"", "<", ">", "|", "="} {
+				text := fmt.Sprintf("{'descr': '%s%s', 'fortran_order': False, 'shape': (0,)}", order, descr)
+				_, err := Read(p, bytes.NewReader(file(text, 0)))
+				want, words := errors.ErrUnsupported, "are "+what
+				if what == "" {
+					want, words = ErrFormat, ""
+				} else if what == "save them as safetensors" {
+					words = what
+				}
+				if !errors.Is(err, want) || !strings.Contains(fmt.Sprint(err), words) {
+					t.Errorf("%s%s: %v, want %v with %q", order, descr, err, want, words)
+				}
+			}
+		}
+	}
+}
+
+// An array of more than one piece is read to the end.
+func TestReadOfPieces(t *testing.T) {
+	p := tensortest.Host(t)
+	data := make([]byte, 2*transfer.Piece+100)
+	for i := range data {
+		data[i] = byte(i % 251)
+	}
+	both := bytes.NewReader(slices.Concat(header("|u1", []int{len(data)}, false), data, []byte("more")))
+	x, err := Read(p, both)
+	testkit.Must(t, err)
+	defer x.Release()
+	if !bytes.Equal(tensortest.Content(t, x), data) || both.Len() != 4 {
+		t.Errorf("other bytes, or %d bytes left of 4", both.Len())
 	}
 }
 
