@@ -3,11 +3,13 @@ package ring
 import (
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func unsupported(n *node, err error) {
@@ -140,6 +142,26 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("host", func(t *testing.T) { refusals(start(t, 1, openHost, joinLocal)[0]) })
 	t.Run("sim", func(t *testing.T) { refusals(start(t, 1, openSim, joinLocal)[0]) })
+}
+
+func TestNewPanics(t *testing.T) {
+	link, other := net.Pipe()
+	defer link.Close()
+	defer other.Close()
+	dev := openHost(t)
+	defer dev.Close()
+	for what, c := range map[string]struct {
+		rank, size int
+		links      []net.Conn
+	}{
+		"no rank":           {0, 0, nil},
+		"a negative rank":   {-1, 2, []net.Conn{nil, link}},
+		"a rank too large":  {2, 2, []net.Conn{nil, link}},
+		"too few links":     {0, 2, []net.Conn{nil}},
+		"a link is missing": {0, 3, []net.Conn{nil, link, nil}},
+	} {
+		testkit.WantPanic(t, what, "ring: rank", func() { New(dev, c.rank, c.size, c.links) })
+	}
 }
 
 func refusals(n *node) {
