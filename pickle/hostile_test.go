@@ -185,3 +185,11 @@ func TestWhatFollowsIsLeftAlone(t *testing.T) {
 		t.Errorf("Read = %v, %v, want 5 of 5 bytes", d, err)
 	}
 }
+
+// The error for an input that ends within an opcode is a sentence about the opcode.
+func TestCutOffInput(t *testing.T) {
+	_, err := Read(strings.NewReader("\x80\x04\x8a\x06\x00"), Options{})
+	if want := "pickle: offset 2: LONG1 is cut off: the input ends inside its argument"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

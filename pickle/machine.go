@@ -247,11 +247,15 @@ func (m *machine) underflow() error {
 
 // endOfInput returns the error for the end of the input: why no more can be read, and where.
 func (m *machine) endOfInput(where string) error {
+	cutOff := ""
+	if m.op != 0 {
+		cutOff = "is cut off: "
+	}
 	switch err := m.in.err; {
 	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return m.fail(ErrTruncated, "the input ends %s", where)
+		return m.fail(ErrTruncated, "%sthe input ends %s", cutOff, where)
 	case err == ErrLimit:
-		return m.over("the input is longer than the limit of %d bytes", m.limits.Bytes)
+		return m.over(cutOff+"the input is longer than the limit of %d bytes", m.limits.Bytes)
 	default:
 		return m.fail(err, "cannot be read: %v", err)
 	}

@@ -173,7 +173,7 @@ func (c *rematCmd) simulate(s *streams, path string) ([]rematLine, error) {
 	defer closeFile()
 	log, err := simulate.Read(f)
 	if err != nil {
-		return nil, err
+		return nil, withoutPath(err)
 	}
 	policies := c.Policy
 	if c.Plan {

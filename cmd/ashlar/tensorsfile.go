@@ -61,6 +61,8 @@ func formatOf(path string) (string, error) {
 	var start [9]byte
 	n, _ := io.ReadFull(f, start[:])
 	switch {
+	case n == 0:
+		return "", fmt.Errorf("%s: the file is empty", displayPath(path))
 	case bytes.HasPrefix(start[:], []byte("\x93NUMPY")):
 		return "npy", nil
 	case bytes.HasPrefix(start[:], []byte("PK\x03\x04")):
@@ -69,8 +71,7 @@ func formatOf(path string) (string, error) {
 		return "safetensors", nil
 	}
 	return "", fmt.Errorf("%s: the file begins with %q: want safetensors, numpy's .npy or .npz, or the index of a "+
-		"checkpoint (.json)",
-		displayPath(path), start[:n])
+		"checkpoint (.json)", displayPath(path), start[:n])
 }
 
 func openCheckpoint(path string, o safetensors.Options) (*tensorFile, error) {

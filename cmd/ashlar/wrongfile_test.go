@@ -73,6 +73,27 @@ func TestDefect07_WrongFilesAreNotRead(t *testing.T) {
 	}
 }
 
+// A directory or an empty file is named as such, by every command that reads one file.
+func TestDirectoriesAndEmptyFilesAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	for _, command := range []string{"info", "explain", "replay", "tune", "verify", "pack", "remat"} {
+		got := ashlar(t, nil, command, dir)
+		if want := "ashlar: " + dir + ": is a directory\n"; got.code != exitInput || got.err != want {
+			t.Errorf("%s of a directory: exit code %d, %s", command, got.code, got.err)
+		}
+	}
+	for _, command := range []string{"info", "replay", "pack", "tensors", "remat"} {
+		got := ashlar(t, nil, command, file(t, "empty", ""))
+		if got.code != exitInput || !strings.Contains(got.err, " is empty") {
+			t.Errorf("%s of an empty file: exit code %d, %s", command, got.code, got.err)
+		}
+	}
+	got := ashlar(t, nil, "remat", sample("streams"))
+	if got.code != exitInput || !strings.Contains(got.err, "a log has a line of JSON for each operation") {
+		t.Errorf("remat of a trace: exit code %d, %s", got.code, got.err)
+	}
+}
+
 // sparse makes a file of zeros that takes no room.
 func sparse(path string, size int64) error {
 	f, err := os.Create(path)

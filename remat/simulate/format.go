@@ -97,6 +97,10 @@ func readProgram(in *bufio.Reader) (*schedule.Program, error) {
 		if err == nil && head.Remat != 1 {
 			err = fmt.Errorf("version %d of the format: want 1", head.Remat)
 		}
+		var invalid *json.SyntaxError
+		if errors.As(err, &invalid) {
+			err = fmt.Errorf("%w: a log has a line of JSON for each operation", err)
+		}
 	}
 	if err != nil {
 		return nil, s.wrap(err)
