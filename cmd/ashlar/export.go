@@ -151,6 +151,16 @@ func (c *exportCmd) Run(s *streams) error {
 		term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
 	}
+	switch c.To {
+	case "pprof", "flamegraph", "parquet", "perfetto":
+	default:
+		if c.Frames != "user" {
+			return usageError{errors.New("--frames: only with --to pprof, flamegraph, parquet or perfetto")}
+		}
+	}
+	if c.Ordinal >= 0 && c.To != "script" {
+		return usageError{errors.New("--ordinal: only with --to script")}
+	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {
 		return err

@@ -22,6 +22,9 @@ type infoCmd struct {
 	JSON bool     `name:"json" help:"Print one JSON object for each device of each trace."`
 }
 
+// maxHolders is the value of --top if none is given.
+const maxHolders = 20
+
 // Help implements kong.HelpProvider.
 func (*infoCmd) Help() string {
 	return `Prints for each device: the time that was recorded, streams, pools, settings, counts of events, peaks, live blocks at the
@@ -46,20 +49,27 @@ Examples:
 
 // Run implements the command.
 func (c *infoCmd) Run(s *streams) error {
+	ofMoment := c.At != "" || len(c.By) > 0
+	switch {
+	case !ofMoment && c.Top != maxHolders:
+		return usageError{errors.New("--top: only with --at or --by")}
+	case !ofMoment && c.Frames != "user":
+		return usageError{errors.New("--frames: only with --at or --by")}
+	}
 	first := true
 	keys, err := holderKeys(c.By)
 	if err != nil {
 		return err
 	}
 	read := readSurveyed
-	if c.At != "" || len(c.By) > 0 {
+	if ofMoment {
 		read = readCompact
 	}
 	return c.eachRead(s, read, func(in *input, p *progress) error {
 		if in.script != nil {
 			return errors.New("info reads memory snapshots, not scripts")
 		}
-		if c.At != "" || len(c.By) > 0 {
+		if ofMoment {
 			views, err := c.views(in.snapshot)
 			p.end()
 			if err == nil && len(views) == 0 {

@@ -127,6 +127,9 @@ func (c *plotCmd) check() error {
 		return usageError{fmt.Errorf("--output %s: want a name that ends in .svg or .png, or --format",
 			displayPath(c.Output))}
 	}
+	if c.Dark && !c.isPNG() {
+		return usageError{errors.New("--dark: an SVG follows its reader's choice; --format png draws a PNG")}
+	}
 	return nil
 }
 

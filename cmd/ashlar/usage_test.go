@@ -39,6 +39,11 @@ func TestWrongUsageIsExplained(t *testing.T) {
 		{"export --to pprof --at middle no/such", `--at: ` + noMoment},
 		{"plot -o x.svg --from middle no/such", `--from: ` + noMoment},
 		{"plot -o x.svg --to middle no/such", `--to: ` + noMoment},
+		{"info --top 5 no/such", `--top: only with --at or --by`},
+		{"info --frames all no/such", `--frames: only with --at or --by`},
+		{"export --to json --frames all no/such", `--frames: only with --to pprof, flamegraph, parquet or perfetto`},
+		{"export --to json --ordinal 1 no/such", `--ordinal: only with --to script`},
+		{"plot -o x.svg --dark no/such", `--dark: an SVG follows its reader's choice; --format png draws a PNG`},
 		{"completion x", `<shell> "x": want one of bash, zsh, fish`},
 	} {
 		got := ashlar(t, nil, strings.Fields(c.line)...)
