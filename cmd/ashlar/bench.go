@@ -15,7 +15,7 @@ import (
 
 type benchCmd struct {
 	What   string `arg:"" enum:"driver" help:"driver: the cost of each call of a device to its caller."`
-	Device string `default:"cuda:0" help:"The device: cuda:0, host or sim, with or without settings, such as host:total=1GiB."`
+	Device string `default:"cuda:0" placeholder:"DEVICE" help:"The device: cuda:0, host or sim, with or without settings, such as host:total=1GiB (default: ${default})."`
 	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE (- is standard output). sim:cost=FILE is a simulated device with these costs."`
 	Force  bool   `help:"Replace FILE if it exists."`
 	JSON   bool   `name:"json" help:"Print one JSON object for each figure."`

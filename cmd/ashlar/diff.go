@@ -18,7 +18,7 @@ type diffCmd struct {
 	After  []string `arg:"" help:"The traces to compare."`
 	momentArgs
 	By        []string `enum:"line,function,module,stack,category,stream,pool,tag" placeholder:"KEY" help:"Compare by line (the default), function, module, stack, category, stream, pool or tag; several make groups."`
-	Top       uint     `default:"20" placeholder:"N" help:"Print at most N changes; 0 prints all, also what did not change."`
+	Top       uint     `default:"20" placeholder:"N" help:"Print at most N changes (default: ${default}); 0 prints all, also what did not change."`
 	MaxGrowth growth   `placeholder:"SIZE" help:"Exit code 1 if the requested memory grew by more: a size, or a part such as 5%."`
 	JSON      bool     `name:"json" help:"Print one JSON object for each comparison."`
 }

@@ -18,23 +18,23 @@ type estimateCmd struct {
 	Checkpoints []string `arg:"" name:"checkpoint" help:"Safetensors files, their indexes, or directories with either."`
 
 	Train         bool    `help:"Training; otherwise inference."`
-	Batch         int64   `default:"1" placeholder:"N" help:"Sequences at a time (default 1)."`
-	Sequence      int64   `default:"1024" placeholder:"N" help:"Tokens of a sequence; in inference, of the prompt (default 1024)."`
+	Batch         int64   `default:"1" placeholder:"N" help:"Sequences at a time (default: 1)."`
+	Sequence      int64   `default:"1024" placeholder:"N" help:"Tokens of a sequence; in inference, of the prompt (default: 1024)."`
 	DType         string  `name:"dtype" enum:",fp32,bf16,fp16,amp" default:"" placeholder:"TYPE" help:"fp32, bf16, fp16 or amp (torch.autocast; default: the checkpoint's type)."`
-	Optimizer     string  `enum:"adamw,adam,adamw-fused,adamw-loop,sgd,sgd-momentum,rmsprop,adagrad,adafactor" default:"adamw" placeholder:"NAME" help:"adamw, adam, adamw-fused, adamw-loop, sgd, sgd-momentum, rmsprop, adagrad or adafactor (default adamw)."`
+	Optimizer     string  `enum:"adamw,adam,adamw-fused,adamw-loop,sgd,sgd-momentum,rmsprop,adagrad,adafactor" default:"adamw" placeholder:"NAME" help:"adamw, adam, adamw-fused, adamw-loop, sgd, sgd-momentum, rmsprop, adagrad or adafactor (default: adamw)."`
 	Checkpointing bool    `help:"Activation checkpointing of every layer."`
-	Accumulate    int64   `default:"1" placeholder:"N" help:"Backward passes of each optimizer step (default 1)."`
+	Accumulate    int64   `default:"1" placeholder:"N" help:"Backward passes of each optimizer step (default: 1)."`
 	Dropout       float64 `default:"-1" placeholder:"P" help:"Probability of dropout in training (default: config.json's)."`
 	DropLogits    bool    `help:"The program frees the logits before the backward pass, as Hugging Face's Trainer does."`
 
-	New       int64  `default:"0" placeholder:"N" help:"Tokens to generate in inference (default 0)."`
-	Cache     string `enum:"dynamic,static,blocks" default:"dynamic" placeholder:"KIND" help:"Cache of keys and values: dynamic (concatenated), static, or blocks of 16 tokens (default dynamic)."`
+	New       int64  `default:"0" placeholder:"N" help:"Tokens to generate in inference (default: 0)."`
+	Cache     string `enum:"dynamic,static,blocks" default:"dynamic" placeholder:"KIND" help:"Cache of keys and values: dynamic (concatenated), static, or blocks of 16 tokens (default: dynamic)."`
 	AllLogits bool   `help:"Logits of all tokens of the prompt instead of the last."`
 
-	Attention string `enum:"sdpa,eager" default:"sdpa" placeholder:"KIND" help:"sdpa (flash attention) or eager, which stores all scores (default sdpa)."`
-	Kernels   string `enum:"transformers,fused" default:"transformers" placeholder:"KIND" help:"Norms and activations in steps, as Hugging Face's transformers, or fused (default transformers)."`
+	Attention string `enum:"sdpa,eager" default:"sdpa" placeholder:"KIND" help:"sdpa (flash attention) or eager, which stores all scores (default: sdpa)."`
+	Kernels   string `enum:"transformers,fused" default:"transformers" placeholder:"KIND" help:"Norms and activations in steps, as Hugging Face's transformers, or fused (default: transformers)."`
 	Heads     int64  `placeholder:"N" help:"Attention heads, if there is no config.json."`
-	Workspace size   `default:"32MiB" placeholder:"SIZE" help:"Workspace of cuBLAS for each thread (default 32MiB, as on Hopper; 8320KiB elsewhere)."`
+	Workspace size   `default:"32MiB" placeholder:"SIZE" help:"Workspace of cuBLAS for each thread (default: 32MiB, as on Hopper; 8320KiB elsewhere)."`
 
 	Limit size `placeholder:"SIZE" help:"Memory for the allocator: tell whether the run fits, and the largest batch that does."`
 	JSON  bool `name:"json" help:"Print one JSON object for each checkpoint."`

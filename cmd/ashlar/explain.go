@@ -12,7 +12,7 @@ import (
 type explainCmd struct {
 	traceArgs
 	momentArgs
-	Top    uint `default:"10" placeholder:"N" help:"Print at most N holders; 0 prints all."`
+	Top    uint `default:"10" placeholder:"N" help:"Print at most N holders (default: ${default}); 0 prints all."`
 	Limit  size `placeholder:"SIZE" help:"The limit of the process, which recordings lack."`
 	Memory size `placeholder:"SIZE" help:"The memory of the GPU, which recordings lack."`
 	JSON   bool `name:"json" help:"Print one JSON object for each device of each trace."`

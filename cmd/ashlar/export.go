@@ -21,7 +21,7 @@ type exportCmd struct {
 	momentArgs
 	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
-	Ordinal  int    `default:"-1" placeholder:"DEVICE" help:"Of a trace with several devices, write the script of this one."`
+	Ordinal  int    `default:"-1" placeholder:"N" help:"With --to script: the device to write, if the trace has several."`
 	Snapshot string `arg:"" name:"trace" help:"A memory snapshot of PyTorch; - is standard input."`
 }
 

@@ -18,7 +18,7 @@ type infoCmd struct {
 	traceArgs
 	momentArgs
 	By   []string `enum:"line,function,module,stack,category,stream,pool,tag" placeholder:"KEY" help:"Print the holders of the memory by line, function, module, stack, category, stream, pool or tag; several make groups."`
-	Top  uint     `default:"20" placeholder:"N" help:"Print at most N holders; 0 prints all."`
+	Top  uint     `default:"20" placeholder:"N" help:"Print at most N holders (default: ${default}); 0 prints all."`
 	JSON bool     `name:"json" help:"Print one JSON object for each device of each trace."`
 }
 

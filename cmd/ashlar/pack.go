@@ -20,9 +20,9 @@ import (
 
 type packCmd struct {
 	Files  []string      `arg:"" name:"file" help:"Instances in CSV, or traces; - is standard input."`
-	Time   time.Duration `default:"10s" placeholder:"TIME" help:"Time to search for each instance (${default}); with 0 only the quick heuristics are tried."`
-	Seed   uint64        `help:"Seed of the random choices of the search."`
-	Align  size          `default:"512" help:"Sizes in a trace are rounded up to a multiple of this (${default}); 1 for exact bytes."`
+	Time   time.Duration `default:"10s" placeholder:"TIME" help:"Time to search for each instance (default: ${default}); with 0s only the quick heuristics are tried."`
+	Seed   uint64        `placeholder:"N" help:"Seed of the random choices of the search (default: 0)."`
+	Align  size          `default:"512" placeholder:"SIZE" help:"Sizes in a trace are rounded up to a multiple of this (default: ${default}); 1 for exact bytes."`
 	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV (- is standard output); for a single instance."`
 	Force  bool          `help:"Replace FILE if it exists."`
 	JSON   bool          `name:"json" help:"Print one JSON object for each instance."`

@@ -20,11 +20,11 @@ type planCmd struct {
 	Trace   string        `arg:"" help:"A memory snapshot of PyTorch, or a .script; - is standard input."`
 	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"Write the plan to this file; - is standard output."`
 	Force   bool          `help:"Replace PLAN if it exists."`
-	Ordinal int           `default:"-1" placeholder:"N" help:"The device of the trace to plan, if the trace has several."`
+	Ordinal int           `default:"-1" placeholder:"N" help:"The device to plan, if the trace has several."`
 	Device  string        `placeholder:"DEVICE" help:"The device that the plan is for: one that \"ashlar devices\" lists, or sim (default: any). mem/planned refuses the plan on other devices."`
 	Room    int           `placeholder:"PERCENT" help:"How much larger or smaller than recorded a request may be (default: as recorded)."`
 	Apart   bool          `help:"Give each stream a part of the region for itself: for streams whose requests come in no fixed order."`
-	Time    time.Duration `placeholder:"DURATION" help:"Time limit of the search for a better packing, such as 30s (default: a few attempts)."`
+	Time    time.Duration `placeholder:"TIME" help:"Time limit of the search for a better packing, such as 30s (default: a few attempts)."`
 	JSON    bool          `name:"json" help:"Print one JSON object."`
 }
 

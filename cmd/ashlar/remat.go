@@ -13,15 +13,15 @@ import (
 )
 
 type rematCmd struct {
-	Logs   []string  `arg:"" name:"log" help:"Logs of programs; - is standard input."`
-	Budget []float64 `default:"0.9,0.5,0.3" placeholder:"SHARE" help:"Budgets, as shares of the peak with unlimited memory (${default})."`
-	Policy []string  `placeholder:"NAME" help:"Policies; \"all\" is every one."`
-	Plan   bool      `help:"Also follow a plan that is made with knowledge of the whole program, as for programs that repeat."`
-	Bound  bool      `help:"Also print the least possible time, or a lower bound of it."`
-	Link   float64   `placeholder:"GB/s" help:"Copy results to the host and back over a link with this many GB (10^9 bytes) a second each way."`
-	Host   size      `name:"host-limit" help:"At most this many bytes of copies on the host (default: no limit)."`
-	Limit  float64   `default:"3" placeholder:"RATIO" help:"Give up when the time is this many times that with unlimited memory (${default})."`
-	JSON   bool      `name:"json" help:"Print one JSON object for each log, budget and policy."`
+	Logs    []string  `arg:"" name:"log" help:"Logs of programs; - is standard input."`
+	Budget  []float64 `default:"0.9,0.5,0.3" placeholder:"SHARE" help:"Budgets, as shares of the peak with unlimited memory (default: ${default})."`
+	Policy  []string  `placeholder:"NAME" help:"Policies (default: chain); \"all\" is every one."`
+	Plan    bool      `help:"Also follow a plan that is made with knowledge of the whole program, as for programs that repeat."`
+	Bound   bool      `help:"Also print the least possible time, or a lower bound of it."`
+	Link    float64   `placeholder:"GB/s" help:"Copy results to the host and back over a link with this many GB (10^9 bytes) a second each way."`
+	Host    size      `name:"host-limit" help:"At most this many bytes of copies on the host (default: no limit)."`
+	MaxTime float64   `default:"3" placeholder:"RATIO" help:"Give up when the time is this many times that with unlimited memory (default: ${default})."`
+	JSON    bool      `name:"json" help:"Print one JSON object for each log, budget and policy."`
 }
 
 // Help implements kong.HelpProvider.
@@ -141,8 +141,8 @@ func (c *rematCmd) check() error {
 	if !(c.Link >= 0 && c.Link <= 1e6) {
 		return fmt.Errorf("--link %v: want 0 to 1000000 GB/s", c.Link)
 	}
-	if !(c.Limit >= 1 && c.Limit <= 1e6) {
-		return fmt.Errorf("--limit %v: want 1 to 1000000", c.Limit)
+	if !(c.MaxTime >= 1 && c.MaxTime <= 1e6) {
+		return fmt.Errorf("--max-time %v: want 1 to 1000000", c.MaxTime)
 	}
 	known := simulate.Policies()
 	if len(c.Policy) == 0 {
@@ -207,7 +207,7 @@ func (c *rematCmd) run(log *simulate.Log, budget float64, policy string) (rematL
 	begun := now()
 	config := simulate.Config{
 		Budget: int64(budget * float64(log.Peak)), Policy: policy, Link: c.Link * 1e9, HostLimit: int64(c.Host),
-		MaxTime: time.Duration(min(c.Limit*float64(log.Baseline), float64(1<<62))),
+		MaxTime: time.Duration(min(c.MaxTime*float64(log.Baseline), float64(1<<62))),
 	}
 	if policy == planPolicy {
 		config.Policy, config.Plan = "", true

@@ -133,7 +133,7 @@ func TestRematUsage(t *testing.T) {
 		{"remat", "--budget", "1.5", "x"},
 		{"remat", "--budget", "NaN", "x"},
 		{"remat", "--policy", "best", "x"},
-		{"remat", "--limit", "0", "x"},
+		{"remat", "--max-time", "0", "x"},
 	} {
 		if got := ashlar(t, nil, args...); got.code != exitUsage {
 			t.Errorf("%v: exit code %d, want %d", args, got.code, exitUsage)
