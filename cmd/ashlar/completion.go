@@ -75,6 +75,9 @@ func choices(v *kong.Value) string {
 	return strings.Join(v.EnumSlice(), " ")
 }
 
+// takesFile reports whether the value of a flag is the name of a file.
+func takesFile(f *kong.Flag) bool { return f.PlaceHolder == "FILE" || f.PlaceHolder == "PLAN" }
+
 // words returns the possible arguments of a command that are not files, or "".
 func words(c *kong.Node) string {
 	for _, p := range c.Positional {
@@ -142,14 +145,17 @@ func zshCompletion(b *strings.Builder, app *kong.Application) {
 	for _, c := range app.Children {
 		fmt.Fprintf(b, "    %s)\n        _arguments '(-h --help)'{-h,--help}'[%s]'", c.Name, zshQuote("Show help."))
 		for _, f := range c.Flags {
-			repeat, value := "", ""
+			repeat, value := "", ":value: "
 			if f.IsSlice() {
 				repeat = "*"
 			}
-			if choices(f.Value) != "" {
+			switch {
+			case choices(f.Value) != "":
 				value = ":value:(" + choices(f.Value) + ")"
-			} else if !f.IsBool() {
-				value = ":value: "
+			case takesFile(f):
+				value = ":file:_files"
+			case f.IsBool():
+				value = ""
 			}
 			fmt.Fprintf(b, " \\\n            '%s--%s[%s]%s'", repeat, f.Name, zshQuote(f.Help), value)
 			if f.Short != 0 {
@@ -159,7 +165,7 @@ func zshCompletion(b *strings.Builder, app *kong.Application) {
 		if w := words(c); w != "" {
 			fmt.Fprintf(b, " \\\n            '1:value:(%s)'", w)
 		} else if len(c.Positional) > 0 {
-			b.WriteString(" \\\n            '*:trace:_files'")
+			b.WriteString(" \\\n            '*:file:_files'")
 		}
 		b.WriteString("\n        ;;\n")
 	}
@@ -183,9 +189,12 @@ func fishCompletion(b *strings.Builder, app *kong.Application) {
 			if f.Short != 0 {
 				fmt.Fprintf(b, " -s %c", f.Short)
 			}
-			if choices(f.Value) != "" {
+			switch {
+			case choices(f.Value) != "":
 				fmt.Fprintf(b, " -x -a %s", fishQuote(choices(f.Value)))
-			} else if !f.IsBool() {
+			case takesFile(f):
+				b.WriteString(" -r -F")
+			case !f.IsBool():
 				b.WriteString(" -x")
 			}
 			fmt.Fprintf(b, " -d %s\n", fishQuote(f.Help))

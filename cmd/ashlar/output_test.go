@@ -344,6 +344,26 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
+// The names of files are completed after flags that take them.
+func TestFlagsOfFilesAreCompleted(t *testing.T) {
+	for shell, lines := range map[string][]string{
+		"zsh": {
+			`'--output[Write the plan to this file; - is standard output.]:file:_files'`,
+			`'-o[Write the plan to this file; - is standard output.]:file:_files'`, `'--at[`, `'*:file:_files'`,
+		},
+		"fish": {
+			"-l output -s o -r -F -d 'Write the plan to this file", "-l export -r -F -d 'Write the page", "-l at -x -d",
+		},
+	} {
+		out := ok(t, "completion", shell)
+		for _, line := range lines {
+			if !strings.Contains(out, line) {
+				t.Errorf("%s: no %s", shell, line)
+			}
+		}
+	}
+}
+
 // The time of a recording is never less than nothing, whatever its first and last entries say.
 func TestTimesOfRecordings(t *testing.T) {
 	for _, c := range []struct {
