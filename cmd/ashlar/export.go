@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/holders"
@@ -123,7 +122,7 @@ func (c *exportCmd) writer(s *snapshot.Snapshot, p *progress) (func(io.Writer) e
 	return func(w io.Writer) error { return s.WriteTimeline(w, o) }, nil
 }
 
-// program returns the requests of the device with a history.
+// program returns the requests of a device with a history.
 func (c *exportCmd) program(s *snapshot.Snapshot) (*trace.Program, error) {
 	var devices []int
 	for device, t := range s.Traces {
@@ -131,18 +130,14 @@ func (c *exportCmd) program(s *snapshot.Snapshot) (*trace.Program, error) {
 			devices = append(devices, device)
 		}
 	}
-	device := c.Ordinal
-	switch {
-	case len(devices) == 0:
+	if len(devices) == 0 {
 		return nil, verify.ErrNoHistory
-	case device < 0 && len(devices) > 1:
-		return nil, usageError{fmt.Errorf("the trace has %d devices: choose one with --ordinal", len(devices))}
-	case device < 0:
-		device = devices[0]
-	case !slices.Contains(devices, device):
-		return nil, usageError{fmt.Errorf("--ordinal %d: the trace has no such device: want one of %v", device, devices)}
 	}
-	return s.Program(device, programOptions)
+	i, err := chooseDevice(devices, c.Ordinal)
+	if err != nil {
+		return nil, err
+	}
+	return s.Program(devices[i], programOptions)
 }
 
 // Run implements the command.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -171,6 +172,21 @@ func (in *input) works() ([]*replay.Work, error) {
 		return []*replay.Work{w}, err
 	}
 	return replay.Works(in.snapshot)
+}
+
+// chooseDevice returns the index of the device that --ordinal names, or that of the only one if ordinal is negative.
+func chooseDevice(devices []int, ordinal int) (int, error) {
+	if i := slices.Index(devices, ordinal); i >= 0 {
+		return i, nil
+	}
+	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(devices), "[]"), " ", ", ")
+	if ordinal >= 0 {
+		return 0, usageError{fmt.Errorf("--ordinal %d: the trace has no such device: want one of %s", ordinal, list)}
+	}
+	if len(devices) > 1 {
+		return 0, usageError{fmt.Errorf("the trace has several devices: choose one with --ordinal, of %s", list)}
+	}
+	return 0, nil
 }
 
 // explainInput adds a remedy to an error that has none.

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
@@ -154,18 +152,15 @@ func (c *planCmd) work(in *input) (*replay.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Ordinal < 0 && len(works) > 1 {
-		return nil, usageError{fmt.Errorf("%s has %d devices: choose one with --ordinal", in.name(), len(works))}
+	devices := make([]int, len(works))
+	for i, w := range works {
+		devices[i] = w.Device
 	}
-	var has []string
-	for _, w := range works {
-		if c.Ordinal < 0 || w.Device == c.Ordinal {
-			return w, nil
-		}
-		has = append(has, strconv.Itoa(w.Device))
+	i, err := chooseDevice(devices, c.Ordinal)
+	if err != nil {
+		return nil, err
 	}
-	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device: want one of %s", c.Ordinal, in.name(),
-		strings.Join(has, ", "))}
+	return works[i], nil
 }
 
 func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned.Plan, n int64) planSummary {

@@ -95,3 +95,23 @@ func TestDocumentedCommandsCanBeParsed(t *testing.T) {
 		t.Errorf("%d commands were found, want 100 or more", found)
 	}
 }
+
+// The device of a trace is the one that --ordinal names, or the only one.
+func TestTheDeviceOfATrace(t *testing.T) {
+	for _, c := range []struct {
+		devices []int
+		ordinal int
+		index   int
+		want    string
+	}{
+		{[]int{3}, -1, 0, ""},
+		{[]int{0, 2}, 2, 1, ""},
+		{[]int{0, 2}, -1, 0, "the trace has several devices: choose one with --ordinal, of 0, 2"},
+		{[]int{0, 2}, 1, 0, "--ordinal 1: the trace has no such device: want one of 0, 2"},
+	} {
+		i, err := chooseDevice(c.devices, c.ordinal)
+		if i != c.index || (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%d of %v: index %d, %v", c.ordinal, c.devices, i, err)
+		}
+	}
+}
