@@ -27,7 +27,7 @@ type block struct {
 	holder     mem.Holder // nil: it does not move
 	origin     reuse.Set  // the stream of its allocation
 	mover      reuse.Set  // the stream that last moved it
-	gen        uint32     // number of the entry's allocations; never 0 for a live block
+	generation uint32     // number of the entry's allocations; never 0 for a live block
 	orderIndex uint32     // in Arena.order, unless frozen
 	state      state
 	moving     bool // its holder agreed to BeginMove and waits for EndMove
@@ -37,7 +37,7 @@ type block struct {
 // addBlock adds an allocated block.
 func (a *Arena) addBlock(r block) uint32 {
 	i := slots.Unused(&a.blocks, &a.unused)
-	r.gen = max(1, a.blocks[i].gen+1) // wraps after four billion allocations
+	r.generation = max(1, a.blocks[i].generation+1) // wraps after four billion allocations
 	r.orderIndex = uint32(len(a.order))
 	a.order = append(a.order, i)
 	a.blocks[i] = r
@@ -54,23 +54,23 @@ func (a *Arena) removeBlock(i uint32) {
 		a.order[r.orderIndex], a.blocks[last].orderIndex = last, r.orderIndex
 		a.order = a.order[:len(a.order)-1]
 	}
-	*r = block{gen: r.gen}
+	*r = block{generation: r.generation}
 	a.unused = append(a.unused, i)
 }
 
 // handle returns the mem.Block of a block. Its tag is never 0.
 func (a *Arena) handle(i uint32) mem.Block {
 	r := &a.blocks[i]
-	return mem.Block{Ptr: a.pointer(r.at), Size: r.size, Tag: uint64(r.gen)<<32 | uint64(i)}
+	return mem.Block{Ptr: a.pointer(r.at), Size: r.size, Tag: uint64(r.generation)<<32 | uint64(i)}
 }
 
 // find returns the index of a live block, and panics if b is not live.
 func (a *Arena) find(call string, b mem.Block) uint32 {
-	i, gen := uint32(b.Tag), uint32(b.Tag>>32)
+	i, generation := uint32(b.Tag), uint32(b.Tag>>32)
 	fact := "no block of this arena"
 	switch {
-	case int(i) >= len(a.blocks) || gen == 0 || gen > a.blocks[i].gen || a.blocks[i].state == child:
-	case gen < a.blocks[i].gen || a.blocks[i].state == none:
+	case int(i) >= len(a.blocks) || generation == 0 || generation > a.blocks[i].generation || a.blocks[i].state == child:
+	case generation < a.blocks[i].generation || a.blocks[i].state == none:
 		fact = "freed already"
 	case a.handle(i) == b:
 		return i

@@ -25,7 +25,7 @@ func TestGenerationsStartAgain(t *testing.T) {
 		return b.Tag
 	}
 	alloc()
-	a.blocks[0].gen = math.MaxUint32 - 1
+	a.blocks[0].generation = math.MaxUint32 - 1
 	for range 3 {
 		if alloc() == 0 {
 			t.Error("a block has the tag of none")

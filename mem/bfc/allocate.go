@@ -87,7 +87,7 @@ func (a *Allocator) allocateBlock(n ref, w *request, origin reuse.Set) {
 	r.requested = w.requested
 	r.deps = reuse.InUse(origin)
 	r.stream = w.stream.ID()
-	r.gen = max(1, r.gen+1) // wraps after four billion allocations
+	r.generation = max(1, r.generation+1) // wraps after four billion allocations
 	r.state = live
 	stats.CountAlloc(&a.stats, r.size, r.requested)
 	a.notify(mem.ActionAlloc, r.stream, r.ptr, r.requested)

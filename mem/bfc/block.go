@@ -28,12 +28,12 @@ type block struct {
 	prev, next  ref   // its neighbours in the segment
 	requested   int64 // bytes; of a free block, by its last user, if it has not merged since
 
-	deps    reuse.Dependencies // while free: the streams that may still use it; while live: its stream
-	freedAt uint64             // while free: the counter at its free; 0: none, or below the safe frontier
-	stream  driver.StreamID    // while live: the stream of its allocation
-	gen     uint32             // number of its allocations; never 0 while live
-	state   state
-	queued  bool // in Allocator.timed
+	deps       reuse.Dependencies // while free: the streams that may still use it; while live: its stream
+	freedAt    uint64             // while free: the counter at its free; 0: none, or below the safe frontier
+	stream     driver.StreamID    // while live: the stream of its allocation
+	generation uint32             // number of its allocations; never 0 while live
+	state      state
+	queued     bool // in Allocator.timed
 }
 
 func (r *block) shares() bool { return r.prev != 0 || r.next != 0 }
@@ -48,14 +48,14 @@ func (a *Allocator) newBlock(ptr driver.Pointer, size int64) ref {
 		a.blocks = append(a.blocks, block{})
 	}
 	r := &a.blocks[n]
-	*r = block{ptr: ptr, size: size, state: free, gen: r.gen, queued: r.queued}
+	*r = block{ptr: ptr, size: size, state: free, generation: r.generation, queued: r.queued}
 	return n
 }
 
 // deleteBlock makes an entry unused.
 func (a *Allocator) deleteBlock(n ref) {
 	r := &a.blocks[n]
-	*r = block{gen: r.gen, queued: r.queued}
+	*r = block{generation: r.generation, queued: r.queued}
 	a.unused = append(a.unused, n)
 }
 
@@ -125,18 +125,18 @@ func (a *Allocator) merge(n, next ref) {
 
 // handle returns the mem.Block of a live block. Its tag is never 0.
 func (r *block) handle(n ref) mem.Block {
-	return mem.Block{Ptr: r.ptr, Size: r.size, Tag: uint64(r.gen)<<32 | uint64(n)}
+	return mem.Block{Ptr: r.ptr, Size: r.size, Tag: uint64(r.generation)<<32 | uint64(n)}
 }
 
 // lookup returns the index of a live block, and panics if b is not live.
 func (a *Allocator) lookup(b mem.Block) ref {
-	n, gen := ref(b.Tag), uint32(b.Tag>>32)
+	n, generation := ref(b.Tag), uint32(b.Tag>>32)
 	fact := "no block of this allocator"
-	if n != 0 && int(n) < len(a.blocks) && gen != 0 {
+	if n != 0 && int(n) < len(a.blocks) && generation != 0 {
 		switch r := &a.blocks[n]; {
 		case r.state == live && r.handle(n) == b:
 			return n
-		case gen < r.gen || gen == r.gen && r.state != live:
+		case generation < r.generation || generation == r.generation && r.state != live:
 			fact = "freed already, or no block of this allocator"
 		}
 	}

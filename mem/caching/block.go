@@ -17,7 +17,7 @@ type block struct {
 	prev, next    blockRef
 	requestedHigh uint16 // the bits of requested above 32
 	// number of times the block was allocated, part of the tag: detects stale blocks, up to 65,536 allocations later
-	gen        uint16
+	generation uint16
 	pool       uint16 // index into shard.pools
 	state      blockState
 	expandable bool // in an expandable segment
@@ -136,10 +136,10 @@ func (s *slab) freeBlock(ref blockRef) {
 }
 
 // A tag is a shard, a generation and a reference: 16, 16 and 32 bits. The reference is never 0, nor is the tag.
-func makeTag(shard int, gen uint16, ref blockRef) uint64 {
-	return uint64(shard)<<48 | uint64(gen)<<32 | uint64(ref)
+func makeTag(shard int, generation uint16, ref blockRef) uint64 {
+	return uint64(shard)<<48 | uint64(generation)<<32 | uint64(ref)
 }
 
-func splitTag(tag uint64) (shard int, gen uint16, ref blockRef) {
+func splitTag(tag uint64) (shard int, generation uint16, ref blockRef) {
 	return int(tag >> 48), uint16(tag >> 32), blockRef(tag)
 }

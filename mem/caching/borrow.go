@@ -47,8 +47,8 @@ func (p *shardPool) firstBorrowed() *block {
 
 func (p *shardPool) forgetReturned() {
 	p.borrowedTags = slices.DeleteFunc(p.borrowedTags, func(tag uint64) bool {
-		_, gen, ref := splitTag(tag)
+		_, generation, ref := splitTag(tag)
 		blk := p.sh.slab.at(ref)
-		return blk.state != stateLive || blk.gen != gen
+		return blk.state != stateLive || blk.generation != generation
 	})
 }

@@ -197,7 +197,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		a.freeSlow(b, used)
 		return
 	}
-	index, gen, ref := splitTag(b.Tag)
+	index, generation, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		a.freeUncached(b)
@@ -210,7 +210,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		a.freeSlow(b, nil)
 		return
 	}
-	blk := sh.lookup(ref, gen, b)
+	blk := sh.lookup(ref, generation, b)
 	if blk == nil {
 		sh.mu.Unlock()
 		a.freeUncached(b)

@@ -60,7 +60,7 @@ func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 		s.segments = append(s.segments, sh.segmentAt(r.ref))
 		for ref := range r.blocks() {
 			if blk := sh.slab.at(ref); blk.state == stateLive {
-				s.tags = append(s.tags, pp.firstTag(makeTag(sh.index, blk.gen, ref)))
+				s.tags = append(s.tags, pp.firstTag(makeTag(sh.index, blk.generation, ref)))
 			}
 		}
 	}

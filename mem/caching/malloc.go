@@ -278,7 +278,7 @@ func (a *Allocator) reportOutOfMemory(oom *mem.OutOfMemory) error {
 func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	check.Used("caching: Free", used)
 	a.mu.Lock()
-	index, gen, ref := splitTag(b.Tag)
+	index, generation, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		a.mu.Unlock()
@@ -287,7 +287,7 @@ func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	}
 	sh := shards[index]
 	a.lock(sh)
-	blk := sh.lookup(ref, gen, b)
+	blk := sh.lookup(ref, generation, b)
 	if blk == nil {
 		a.unlock(sh)
 		a.mu.Unlock()

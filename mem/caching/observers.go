@@ -14,8 +14,8 @@ type hook[F any] struct {
 	call F
 }
 
-// Hooks are the registered functions of one kind, in order. Each change makes a new slice, so that a goroutine may
-// call the functions of the old one without a lock.
+// hooks are the registered functions of one kind, in order. Each change makes a new slice, so that a goroutine may call
+// the functions of the old one without a lock.
 type hooks[F any] []hook[F]
 
 func (h *hooks[F]) add(name string, call F) (id *byte) {

@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Totals are the allocator's part of the statistics, guarded by Allocator.mu.
+// totals are the allocator's part of the statistics, guarded by Allocator.mu.
 type totals struct {
 	peak  quantities
 	sum   quantities                                           // over the shards, each as of its last visit
@@ -123,7 +123,7 @@ func (a *Allocator) notePeaks(visited []*shard) {
 	}
 }
 
-// Quantities hold one number for each counted quantity.
+// quantities hold one number for each counted quantity.
 type quantities [numMetrics][numClasses]int64
 
 // share returns one of so many equal parts of the slack that no shard has.

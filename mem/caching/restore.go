@@ -47,7 +47,7 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	if pp == nil || pp.useCount == 0 {
 		return nil, noSuchPool("Restore", s.pool)
 	}
-	if a.scopes.Lead(pp) {
+	if a.scopes.SendTo(pp) {
 		return nil, fmt.Errorf("caching: Restore: requests are going to pool %v: %w", s.pool, driver.ErrInvalid)
 	}
 	a.lockShards()
@@ -121,7 +121,8 @@ func (r *run) freeLive(freed []mem.Block) []mem.Block {
 	for ref := range r.blocks() {
 		if blk := p.sh.slab.at(ref); blk.state == stateLive {
 			live = append(live, ref)
-			freed = append(freed, mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(p.sh.index, blk.gen, ref)})
+			tag := makeTag(p.sh.index, blk.generation, ref)
+			freed = append(freed, mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: tag})
 		}
 	}
 	for _, ref := range live {

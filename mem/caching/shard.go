@@ -25,12 +25,12 @@ type shard struct {
 }
 
 // lookup returns a live block, or nil if b is not live.
-func (sh *shard) lookup(ref blockRef, gen uint16, b mem.Block) *block {
+func (sh *shard) lookup(ref blockRef, generation uint16, b mem.Block) *block {
 	if uint32(ref) >= sh.slab.n || ref == 0 {
 		return nil
 	}
 	blk := sh.slab.at(ref)
-	if blk.state != stateLive || blk.gen != gen || blk.ptr != b.Ptr {
+	if blk.state != stateLive || blk.generation != generation || blk.ptr != b.Ptr {
 		return nil
 	}
 	return blk

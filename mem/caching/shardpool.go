@@ -128,7 +128,7 @@ func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int6
 	}
 	blk.state = stateLive
 	blk.setRequested(requested)
-	blk.gen++
+	blk.generation++
 	p.stats.countAllocation(blk.size(), requested)
 	if blk.size() >= cfg.MaxSplitSize {
 		p.stats.add(oversizeAllocations, 1)
@@ -136,7 +136,7 @@ func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int6
 	if sh.a.observer != nil {
 		sh.a.observe(mem.ActionAlloc, p, blk.ptr, requested)
 	}
-	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.gen, ref)}
+	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.generation, ref)}
 }
 
 // freeRequested counts a block as no longer allocated.

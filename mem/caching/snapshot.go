@@ -129,7 +129,7 @@ func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 // BaseAllocation returns the driver's allocation that contains b. It returns an error for a block of an expandable
 // segment, which has none. It panics if b is not live.
 func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
-	index, gen, ref := splitTag(b.Tag)
+	index, generation, ref := splitTag(b.Tag)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.uncached.live[b.Tag] == b && b.Tag != 0 {
@@ -142,7 +142,7 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	sh := shards[index]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	blk := sh.lookup(ref, gen, b)
+	blk := sh.lookup(ref, generation, b)
 	if blk == nil {
 		panicForeign("BaseAllocation", b)
 	}

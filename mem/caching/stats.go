@@ -65,7 +65,7 @@ type classStats struct {
 	shard   *shardStats
 }
 
-// Heights are the highest values of the quantities.
+// heights are the highest values of the quantities.
 type heights struct {
 	hi  [numMetrics]int64 // since the last fold
 	cap [numMetrics]int64 // while a quantity is at most this, it makes no new peak of the whole allocator

@@ -142,7 +142,7 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 		a.Free(b)
 		return
 	}
-	index, gen, ref := splitTag(b.Tag)
+	index, generation, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		a.freeUncached(b)
@@ -150,7 +150,7 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 	}
 	sh := shards[index]
 	sh.mu.Lock()
-	blk := sh.lookup(ref, gen, b)
+	blk := sh.lookup(ref, generation, b)
 	if blk == nil {
 		sh.mu.Unlock()
 		a.freeUncached(b)

@@ -40,7 +40,7 @@ func (a *Allocator) Restore(s *PoolState) (*mem.PoolDelta, error) {
 		return nil, fmt.Errorf("paged: Restore: pool %v was released: %w", s.pool.id, driver.ErrInvalid)
 	case pp.space.paused != nil:
 		return nil, fmt.Errorf("paged: Restore of pool %v: %w", pp.id, ErrPaused)
-	case a.scopes.Lead(pp):
+	case a.scopes.SendTo(pp):
 		return nil, fmt.Errorf("paged: Restore: requests are going to pool %v: %w", pp.id, driver.ErrInvalid)
 	}
 	if err := a.checkMapped(s); err != nil {

@@ -67,8 +67,8 @@ func (l Scopes[P]) Graph(p P) *Scope[P] {
 	return nil
 }
 
-// Lead reports whether any scope sends requests to a pool.
-func (l Scopes[P]) Lead(p P) bool {
+// SendTo reports whether any scope sends requests to a pool.
+func (l Scopes[P]) SendTo(p P) bool {
 	return slices.ContainsFunc(l, func(s *Scope[P]) bool { return s.Pool == p })
 }
 
