@@ -14,7 +14,7 @@ import (
 // allocators, if none has the attributes.
 func (e *Engine) AllocatorFor(i int, want mem.Attributes) (mem.Allocator, error) {
 	d := e.at("AllocatorFor", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	if !mem.OwnAttributes(d.device).Satisfies(want &^ mem.TrackSizes) {

@@ -21,12 +21,12 @@ import (
 // Locks: mu is taken before those of the allocators below. Requests and frees take no lock of the layer.
 type caches struct {
 	below     mem.Allocator
-	memory    driver.Device     // that below has its memory of
-	allocator *sessionAllocator // which know the cache that a stream's requests go to
-	events    *cacheEvents      // nil if below tells of none
+	memory    driver.Device     // from which below allocates
+	allocator *sessionAllocator // knows the cache that a stream's requests go to
+	events    *cacheEvents      // nil if below reports no events
 
 	mu    sync.Mutex
-	list  atomic.Pointer[[]*cache] // in the order of their addresses; replaced, not changed
+	list  atomic.Pointer[[]*cache] // by address; replaced, not changed
 	holds []*Hold
 }
 
@@ -37,7 +37,7 @@ type cache struct {
 	owner     *Session
 	from, to  driver.Pointer // its addresses
 	live      atomic.Int64   // live blocks and running requests
-	abandoned atomic.Bool    // it goes with its last block
+	abandoned atomic.Bool    // freed with its last block
 }
 
 // newCaches returns the layer, also as an allocator that has Snapshot and Observe if below has them.

@@ -255,7 +255,7 @@ func TestCloseInsideAScope(t *testing.T) {
 			"Engine.Close at close_test.go:", "inside WithDevice at close_test.go:")
 		return nil
 	}))
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		t.Error("a Close that panicked has begun")
 	}
 	s.Event("one")

@@ -36,7 +36,7 @@ func (e *Engine) join(ctx context.Context, c collective.Config) error {
 // the other ranks' operations end with a context only in Communicator.Wait.
 func (e *Engine) Communicator(i int) (*collective.Communicator, error) {
 	e.at("Communicator", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	return e.communicator(i)

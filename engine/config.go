@@ -58,9 +58,9 @@ import (
 //
 // In order: communicators.mu, held while communicators are made; Engine.mu; a session's guard. workers.mu, copies.mu
 // and device.mu are leaves; openEvents.mu comes before a recorder's. The locks of the session allocator come after
-// those of tensors and before those of the allocators below, and streamState.mu is a leaf. So do caches.mu, held while
-// a cache is reserved or freed, and then Hold.mu. Only communicators.mu, and sessionAllocator.closeMu for reading, are
-// held while a device is waited for. No lock is held while code of the caller runs.
+// those of tensors and before those of the allocators below. Among them are caches.mu, held while a cache is reserved
+// or freed, and then Hold.mu; streamState.mu is a leaf. Only communicators.mu, and sessionAllocator.closeMu for
+// reading, are held while a device is waited for. No lock is held while code of the caller runs.
 //
 // The engine reads no environment and writes only to Config.Log. Its goroutines are one for each device, from the first
 // EachDevice until Close, and those of communicators.

@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// An Engine owns devices. Open makes one. Safe for concurrent use. Devices are numbered from 0 in the order in which
-// they were opened; methods panic for a number that is out of range.
+// An Engine owns devices. Open makes one. It is safe for concurrent use. Devices are numbered from 0 in the order in
+// which they were opened; methods panic for a number that is out of range.
 type Engine struct {
 	config        Config
 	devices       []*device
@@ -41,10 +41,10 @@ type device struct {
 	place     *tensor.Place // on the default stream, without a scope
 	allocator *sessionAllocator
 	caches    *caches
-	memory    driver.Device       // that allocators use: the device, or one that applies the limit
+	memory    driver.Device       // for allocators: the device, or one that applies the limit
 	limit     int64               // the maximum bytes of allocators; 0 without a limit
-	users     *layer.TenantDevice // of the memory; nil without tenants, as are
-	quotas    *layer.Quotas
+	users     *layer.TenantDevice // of the memory; nil without tenants
+	quotas    *layer.Quotas       // nil without tenants
 	streams   *driver.StreamPool
 	recorder  *timeline.Recorder
 	tasks     *timeline.Lane // of all tasks of EachDevice
@@ -53,8 +53,8 @@ type device struct {
 	usedStreams []driver.Stream // by number: streams that sessions use or used, which may have queued work
 }
 
-// open returns ErrClosed once Close has begun.
-func (e *Engine) open() error {
+// checkOpen returns ErrClosed once Close has begun.
+func (e *Engine) checkOpen() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
@@ -95,7 +95,7 @@ type DeviceInfo struct {
 // DeviceInfo describes a device as it is now. Allocated, Peak and Reserved are 0 if its allocator does not count.
 func (e *Engine) DeviceInfo(i int) (DeviceInfo, error) {
 	d := e.at("DeviceInfo", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return DeviceInfo{}, err
 	}
 	var info DeviceInfo
@@ -131,7 +131,7 @@ type Handles struct {
 	Backend backend.Backend
 	BLAS    string // the library for matrix products, "libcublas.so.13"; empty if there is none
 
-	// As in driver.Info; 0 where it means nothing.
+	// As in driver.Info; 0 if the device does not have it.
 	Compute         int // compute capability, ten times the major number plus the minor: 90
 	Multiprocessors int
 	L2              int64 // bytes of second-level cache
@@ -170,7 +170,7 @@ func (h Handles) BLASHandle() (uintptr, error) {
 // Handles returns a device's handles.
 func (e *Engine) Handles(i int) (Handles, error) {
 	d := e.at("Handles", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return Handles{}, err
 	}
 	info := d.device.Info()
@@ -207,7 +207,7 @@ func (e *Engine) Allocator(i int) mem.Allocator { return e.at("Allocator", i).al
 // matches driver.ErrUnsupported if the allocator moves no blocks, and names allocators that do.
 func (e *Engine) Freeze(i int) error {
 	d := e.at("Freeze", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return err
 	}
 	a, ok := mem.Find[interface{ Freeze(driver.Stream) error }](d.allocator)

@@ -13,7 +13,7 @@ import (
 // device. If ctx ends first, the recordings have the events that were done. Config.MaxEvents limits the number of
 // events that a device keeps.
 func (e *Engine) Events(ctx context.Context) ([]*timeline.Recording, error) {
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	var all []*timeline.Recording
@@ -30,7 +30,7 @@ func (e *Engine) Events(ctx context.Context) ([]*timeline.Recording, error) {
 
 // unlessClosed returns err, or ErrClosed if the call failed because Close had begun.
 func (e *Engine) unlessClosed(err error) error {
-	if errors.Is(err, driver.ErrClosed) && e.open() != nil {
+	if errors.Is(err, driver.ErrClosed) && e.checkOpen() != nil {
 		return ErrClosed
 	}
 	return err
@@ -39,7 +39,7 @@ func (e *Engine) unlessClosed(err error) error {
 // ResetEvents drops the events recorded so far, and aligns the clocks of the devices, so that their times can be shown
 // together: see timeline.Align. Open does so if Config.EventLevel is set. The devices should be idle.
 func (e *Engine) ResetEvents(ctx context.Context) error {
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return err
 	}
 	return e.unlessClosed(e.alignEvents(ctx))

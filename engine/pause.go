@@ -61,7 +61,7 @@ func (e *Engine) Resume(i int) error {
 // pausing calls f with a device's allocator.
 func (e *Engine) pausing(call string, i int, f func(*device, pausable) error) error {
 	d := e.at(call, i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return err
 	}
 	a, ok := mem.Find[pausable](d.allocator)

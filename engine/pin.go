@@ -9,7 +9,7 @@ import (
 )
 
 // A Hold prevents moves of blocks, both to make room and by Session.Collect and Engine.Freeze. It is BMEngine's
-// GCStopper. Safe for concurrent use.
+// GCStopper. It is safe for concurrent use.
 type Hold struct {
 	caches *caches
 	owner  *Session // only its caches are held; nil: all
@@ -23,7 +23,7 @@ type Hold struct {
 // are released. On an allocator that moves no blocks Pin applies to the caches.
 func (e *Engine) Pin(i int) (*Hold, error) {
 	d := e.at("Pin", i)
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	var h *Hold

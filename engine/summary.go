@@ -16,7 +16,7 @@ import (
 //	reserved       bytes that the allocator has of the device
 //	largest hole   the largest free piece of reserved memory; "-" if the allocator has no snapshot
 func (e *Engine) MemorySummary(w io.Writer) error {
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return err
 	}
 	rows := [][]string{{"device", "total", "free", "used", "peak", "limit", "reserved", "largest hole"}}

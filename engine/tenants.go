@@ -19,7 +19,7 @@ type TenantConfig struct {
 }
 
 // A Tenant is a customer of an engine: its sessions cannot read what those of others wrote, and have a quota of each
-// device's memory. Safe for concurrent use.
+// device's memory. It is safe for concurrent use.
 type Tenant struct {
 	engine  *Engine
 	name    string
@@ -37,7 +37,7 @@ func (e *Engine) NewTenant(c TenantConfig) (*Tenant, error) {
 		return nil, fmt.Errorf("engine: tenant %q with %d bytes reserved of %d: want 0 <= Reserved <= Limit, or no Limit",
 			c.Name, c.Reserved, c.Limit)
 	}
-	if err := e.open(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	t := &Tenant{engine: e, name: c.Name}
