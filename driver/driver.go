@@ -61,7 +61,7 @@ type ProcessMemory struct {
 	Bytes int64 // includes memory of other libraries and of the system for the process; -1 if unknown
 }
 
-// A Device is one memory space and the engine that works on it. Safe for concurrent use.
+// A Device is one memory space and the engine that works on it. It is safe for concurrent use.
 type Device interface {
 	Info() Info
 
@@ -126,8 +126,8 @@ type StreamOptions struct {
 	Foreign uintptr
 }
 
-// A Stream is a queue of work that a device does in order. Only WaitFor and Sync order work on different streams. Safe
-// for concurrent use; the order of concurrent calls is undefined.
+// A Stream is a queue of work that a device does in order. Only WaitFor and Sync order work on different streams. It is
+// safe for concurrent use; the order of concurrent calls is undefined.
 //
 // Memory named in a call must stay allocated, and a []byte unmodified (CopyIn) or untouched (CopyOut), until the work
 // has been done. CopyIn and CopyOut return when the slice may be used again.

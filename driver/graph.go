@@ -1,7 +1,7 @@
 package driver
 
-// Graphs captures work that is queued on streams into graphs that can be launched many times, instead of doing it. Safe
-// for concurrent use, but only one caller may capture on a stream.
+// Graphs captures work that is queued on streams into graphs that can be launched many times, instead of doing it. It
+// is safe for concurrent use, but only one caller may capture on a stream.
 //
 // While a stream captures, the work queued on it is recorded. WaitFor with a mark taken in a capture draws the waiting
 // stream into it; before End every stream that was drawn in must have been waited for by the one that began. Calls that
@@ -32,7 +32,7 @@ type Graphs interface {
 	Ordered(other Stream, m Mark, s Stream) (bool, error)
 }
 
-// A Graph is captured work, ready to be launched. Safe for concurrent use.
+// A Graph is captured work, ready to be launched. It is safe for concurrent use.
 type Graph interface {
 	// Launch queues the whole graph on s. Launches of one graph do not overlap.
 	Launch(s Stream) error

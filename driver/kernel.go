@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Kernels queues computation on streams. Safe for concurrent use.
+// Kernels queues computation on streams. It is safe for concurrent use.
 type Kernels interface {
 	// Launch queues k on s, a stream of this device, and returns without waiting for it. The error matches
 	// ErrUnsupported if the device cannot run this kind of kernel, and ErrInvalid if its shape or arguments do not fit
@@ -17,7 +17,7 @@ type Kernels interface {
 	Load(code []byte) (Module, error)
 }
 
-// A Module is compiled code on a device. Safe for concurrent use.
+// A Module is compiled code on a device. It is safe for concurrent use.
 type Module interface {
 	// Function finds a kernel by its name in the code. The error matches ErrInvalid if there is none.
 	Function(name string) (Function, error)

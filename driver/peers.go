@@ -1,6 +1,6 @@
 package driver
 
-// Peers reaches the memory of other devices of the same driver in the same process. Safe for concurrent use.
+// Peers reaches the memory of other devices of the same driver in the same process. It is safe for concurrent use.
 type Peers interface {
 	// CanAccess reports whether work on this device could use the memory of other directly.
 	CanAccess(other Device) (bool, error)

@@ -1,8 +1,8 @@
 package driver
 
 // Pinned is page-locked host memory. A device copies from and to it by itself, at the full speed of the link, while the
-// host does other work. The slices lie outside Go's heap: the garbage collector neither moves nor frees them. Safe for
-// concurrent use.
+// host does other work. The slices lie outside Go's heap: the garbage collector neither moves nor frees them. It is
+// safe for concurrent use.
 type Pinned interface {
 	// AllocHost returns size bytes of page-locked memory with undefined contents; size must be positive. It is slow
 	// (cuMemHostAlloc takes 0.3 s for 1 GiB): mem/pinned keeps such memory for reuse. The error matches ErrNoMemory if

@@ -4,7 +4,7 @@ import "os"
 
 // Sharing lets other processes of the same machine use memory of this device (CUDA calls it IPC). Memory stays
 // allocated until every process has closed it, so either process may die first. Package mem/ipc builds on this
-// interface: it counts references and transfers handles. Safe for concurrent use.
+// interface: it counts references and transfers handles. It is safe for concurrent use.
 //
 // There are two ways, as in CUDA. A handle is a few bytes that any process of the same user may open as long as the
 // exporter lives; it covers the whole allocation. A page's descriptor is an open file: only a process to which it was
@@ -52,7 +52,7 @@ type PageFile struct {
 }
 
 // A SharedEvent is a point on a stream that streams of other processes can wait for. A Mark is valid in its own process
-// only. Every process that has it open may record it and wait for it. Safe for concurrent use; of two concurrent
+// only. Every process that has it open may record it and wait for it. It is safe for concurrent use; of two concurrent
 // Records either may be the last.
 //
 // Any process may die at any time. A point that was reached stays reached. Work that the device had not done is never

@@ -10,8 +10,8 @@ import (
 const keptStreams = 16
 
 // A StreamPool reuses the streams of one device for callers that need a stream for a short time. Get returns the stream
-// that was put back last, or a new one. The pool keeps up to 16 unused streams (see Keep). Safe for concurrent use: its
-// lock is a leaf, and is not held while the device is called.
+// that was put back last, or a new one. The pool keeps up to 16 unused streams (see Keep). It is safe for concurrent
+// use: its lock is a leaf, and is not held while the device is called.
 //
 // A stream may be put back before its work is done. Work of its next user is queued after that work, and marks taken on
 // it stay valid. Only closing a stream waits: Stream.Close waits for its work.

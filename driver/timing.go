@@ -2,7 +2,7 @@ package driver
 
 import "time"
 
-// Timing reads the device's own clock at points on streams. Safe for concurrent use.
+// Timing reads the device's own clock at points on streams. It is safe for concurrent use.
 type Timing interface {
 	// Stamp queues the reading of the clock on s, after all work queued so far, and returns the stamp, which the caller
 	// owns until Discard.

@@ -1,7 +1,7 @@
 package driver
 
 // VirtualMemory reserves addresses and maps memory to them page by page. An address is unreserved, reserved or mapped.
-// Safe for concurrent use.
+// It is safe for concurrent use.
 type VirtualMemory interface {
 	// Reserve reserves size bytes of addresses, a multiple of the granularity, without memory.
 	Reserve(size int64) (Pointer, error)

@@ -1,6 +1,6 @@
 package driver
 
-// Visible is device memory that Go code can access: memory of the host. Safe for concurrent use.
+// Visible is device memory that Go code can access: memory of the host. It is safe for concurrent use.
 type Visible interface {
 	// Bytes returns the size bytes at p, which must lie in one block, or in mapped pages of one reservation; the error
 	// matches ErrInvalid if they do not. The slice is the memory itself, not a copy, and is valid until the memory is

@@ -21,7 +21,7 @@ import (
 // ErrNoMemory is matched by every error that means out of memory: errors.Is(err, mem.ErrNoMemory).
 var ErrNoMemory = errors.New("mem: out of memory")
 
-// An Allocator allocates blocks of one device's memory in stream order. Safe for concurrent use.
+// An Allocator allocates blocks of one device's memory in stream order. It is safe for concurrent use.
 type Allocator interface {
 	// Alloc returns a block of at least size bytes for work queued on s from now on. A size of zero returns the zero
 	// Block and changes nothing; a negative size or a nil stream panics. The error matches ErrNoMemory if there is no

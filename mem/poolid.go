@@ -12,7 +12,7 @@ import (
 // userPools counts the pools that users made. PyTorch's IDs are unique in a process, whatever the allocator.
 var userPools atomic.Uint64
 
-// NewPoolID returns the ID (0, n) of a new pool made by a user: n increases with each call in a process. Safe for
+// NewPoolID returns the ID (0, n) of a new pool made by a user: n increases with each call in a process. It is safe for
 // concurrent use.
 func NewPoolID() PoolID { return PoolID{0, userPools.Add(1)} }
 

@@ -105,7 +105,7 @@ func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error 
 	return c.run(first)
 }
 
-// pieces hands out the parts of a copy to workers. Safe for concurrent use.
+// pieces hands out the parts of a copy to workers. It is safe for concurrent use.
 type pieces struct {
 	total, size int // bytes
 	n           int

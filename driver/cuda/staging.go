@@ -60,8 +60,8 @@ const (
 	areaShare = areaLimit / 2 // maximum for one copy, so that others need not wait for it
 )
 
-// A staging holds a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
-// call.
+// A staging holds a device's page-locked areas. It is safe for concurrent use. The device's context must be current in
+// every call.
 type staging struct {
 	workers int          // maximum number of goroutines of one copy
 	copies  atomic.Int32 // long copies in progress

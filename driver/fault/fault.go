@@ -33,7 +33,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/intercept"
 )
 
-// A Device is an inner device whose calls are counted and fail by rule. Safe for concurrent use.
+// A Device is an inner device whose calls are counted and fail by rule. It is safe for concurrent use.
 type Device struct {
 	*intercept.Device
 

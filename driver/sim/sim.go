@@ -112,7 +112,7 @@ const (
 	reservedAddresses  = 1 << 47 // bytes of addresses for reservations at least
 )
 
-// A Device is a simulated device. Safe for concurrent use.
+// A Device is a simulated device. It is safe for concurrent use.
 type Device struct {
 	opts  Options
 	info  driver.Info

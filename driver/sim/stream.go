@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Stream is a stream of a simulated device. Safe for concurrent use.
+// A Stream is a stream of a simulated device. It is safe for concurrent use.
 type Stream struct {
 	d        *Device
 	timeline *timeline

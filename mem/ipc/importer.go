@@ -152,7 +152,7 @@ func unanswered(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", errUnanswered, context.Cause(ctx))
 }
 
-// exchange is ask without its turn: i.asking holds a value.
+// exchange is ask for a caller that has put a value into i.asking.
 func (i *Importer) exchange(ctx context.Context, r request) (answer, error) {
 	unsent := send(i.conn, r.encode(), nil)
 	if errors.Is(unsent, unix.ENOBUFS) || errors.Is(unsent, unix.ENOMEM) {

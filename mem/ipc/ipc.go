@@ -45,8 +45,8 @@ import (
 // checks them against the file.
 //
 // Locks: Exporter.mu guards the tables and the users, Importer.mu its table; devices are called without either. Each
-// connection has a goroutine at either end. Importer.asking is held from a request to its answer, and
-// taken first. A call whose context ends leaves its turn to a goroutine, which takes the answer and undoes it.
+// connection has a goroutine at either end. Importer.asking is taken before Importer.mu, and held from a request to its
+// answer. If the context of a call ends first, a goroutine takes over: it receives the answer and undoes the request.
 
 // A Ticket names a block of an Exporter and is the right to open it. The zero Ticket names the empty block.
 type Ticket [16]byte

@@ -15,7 +15,7 @@ import (
 //
 //	generation of the slot, 32 bits | index of the slot, 29 bits | shard, 3 bits
 //
-// Streams share a shard eight by eight. The locks are leaves. A layer embeds the table for its SlowSizes.
+// The shard is the stream's number modulo 8. The locks are leaves. A layer embeds the table for its SlowSizes.
 type blockTable[V any] struct {
 	name   string // of the layer, for panics
 	shards [tableShards]tableShard[V]
@@ -26,7 +26,7 @@ const tableShards = 8
 type tableShard[V any] struct {
 	mu      sync.Mutex
 	entries slots.Table[blockEntry[V]]
-	_       [72]byte // two cache lines a shard
+	_       [72]byte // fills two cache lines
 }
 
 type blockEntry[V any] struct {

@@ -32,8 +32,8 @@ type Counter struct {
 // NewCounter returns an allocator that counts the live blocks of a that were allocated through it. Push begins a frame,
 // in which all counts start from zero; Pop ends it and adds it to the frame below. So the peak of one part of a program
 // is measured within a longer whole. A frame in which blocks of the frames below are freed has negative current values.
-// It is RMM's statistics_resource_adaptor. Frames do not belong to goroutines:
-// concurrent calls of other goroutines count too. A call takes one short lock.
+// It is RMM's statistics_resource_adaptor. Frames do not belong to goroutines: concurrent calls of other goroutines
+// count too. A call takes one short lock.
 func NewCounter(a mem.Allocator) *Counter {
 	return &Counter{Pass: Pass{a}, frames: make([]mem.Usage, 1, 8)}
 }

@@ -38,8 +38,8 @@ type limitedPage struct {
 // device's alignment; pages count until they are dropped and unmapped.
 //
 // Errors call the limit name, such as "the engine's MemoryLimit". A limit that is not positive panics. Use the device
-// for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count. Safe for
-// concurrent use.
+// for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count. It is
+// safe for concurrent use.
 func NewLimitedDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	if limit <= 0 {
 		panic(fmt.Sprintf("layer: NewLimitedDevice with %d bytes: want a positive limit", limit))

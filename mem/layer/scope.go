@@ -19,7 +19,7 @@ import (
 //	b, err := s.Alloc(stream, size) // any return from here on, or a panic, frees b
 //
 // A Scope is an Allocator, so functions that take one can be passed a scope; scopes nest. Its blocks are freed through
-// the scope, or taken out of it with Keep. Safe for concurrent use.
+// the scope, or taken out of it with Keep. It is safe for concurrent use.
 type Scope struct {
 	inner mem.Allocator
 

@@ -184,7 +184,7 @@ type SlowSizer interface {
 	mem.Allocator
 
 	// SlowSizes returns the requested size and the size of the live block that starts at p, in bytes. It reports false
-	// if no live block of this layer starts at p. It may visit every block. Safe for concurrent use.
+	// if no live block of this layer starts at p. It may visit every block. It is safe for concurrent use.
 	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
 }
 

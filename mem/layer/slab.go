@@ -23,7 +23,7 @@ type Slabs struct {
 
 type slabShard struct {
 	mu      sync.Mutex
-	streams [][]*slab // the open slabs of stream shard + n*recordShards; emptied from the end
+	streams [][]*slab // the open slabs of stream shard + n*tableShards; emptied from the end
 	_       [80]byte
 }
 
@@ -46,8 +46,8 @@ type slabPiece struct {
 // NewSlabs returns an allocator that serves requests of at most size bytes with pieces of exactly that size, and passes
 // larger requests on to a. The pieces are cut from slabs: blocks of a with count pieces each. It is RMM's
 // fixed_size_memory_resource, per stream. All pieces have one size, so only whole slabs fragment. Pieces are aligned if
-// size is a multiple of a's alignment. A size or count that is not positive, a product past 2^63, or a Zeroer
-// below panics.
+// size is a multiple of a's alignment. NewSlabs panics if size or count is not positive, if their product overflows an
+// int64, and if there is a Zeroer below.
 //
 // Slabs ignores captures: pieces of one slab may serve a graph and other work in turn. Captured work must allocate from
 // the allocator below, where its requests go to a pool of their own.

@@ -27,7 +27,7 @@ type TenantDevice struct {
 //
 // Use the device for allocators only, and dev itself for streams, peers and backends. Each request of a tenant takes
 // its lock, which is common to all tenants, for less than 100 ns; for blocks beyond 2 MiB a little more than 1 ns for
-// each MiB is added. Safe for concurrent use.
+// each MiB is added. It is safe for concurrent use.
 func NewTenantDevice(dev driver.Device) *TenantDevice {
 	return &TenantDevice{Device: dev, pages: map[driver.Page]*owners.Memory{}}
 }

@@ -50,8 +50,8 @@ type TypedOptions[T any] struct {
 // unused block of the same size from a. Limits, quotas and statistics of a thus count both kinds. TensorFlow too counts
 // the array of its strings and not their text.
 //
-// It panics if Construct or Destroy are given for elements that Go code cannot access. Safe for concurrent use if the
-// hooks are.
+// It panics if Construct or Destroy are given for elements that Go code cannot access. It is safe for concurrent use if
+// the hooks are.
 func NewTyped[T any](a mem.Allocator, opts TypedOptions[T]) *Typed[T] {
 	kind := reflect.TypeFor[T]()
 	t := &Typed[T]{a: a, opts: opts, size: int64(kind.Size()), pointers: holdsPointers(kind), visible: opts.Visible}

@@ -62,7 +62,7 @@ import (
 // Only the first two are held while the allocator below allocates or frees, returning for reading. Reports hold all of
 // them but flushing while they ask it.
 
-// A Cache caches freed blocks of another allocator. Safe for concurrent use.
+// A Cache caches freed blocks of another allocator. It is safe for concurrent use.
 type Cache struct {
 	below      mem.Allocator
 	report     mem.Allocator // the allocator below, with statistics and a snapshot that account for cached blocks

@@ -54,8 +54,8 @@ import (
 // ErrNoTool is matched by every error of Open: errors.Is(err, nvtx.ErrNoTool). The program works without a tool.
 var ErrNoTool = errors.New("nvtx: no tool")
 
-// A Tool is a tool that was loaded into this process and supports NVTX's memory calls. It is never unloaded. Safe for
-// concurrent use.
+// A Tool is a tool that was loaded into this process and supports NVTX's memory calls. It is never unloaded. It is safe
+// for concurrent use.
 type Tool struct {
 	calls   memoryCalls
 	refused atomic.Int64
@@ -106,7 +106,7 @@ func Open(path string) (*Tool, error) {
 }
 
 // Observer returns an observer for one allocator. Set it before the allocator's first Alloc and do not remove it: it
-// ignores blocks and segments that it has not seen allocated. Safe for concurrent use.
+// ignores blocks and segments that it has not seen allocated. It is safe for concurrent use.
 func (t *Tool) Observer() mem.Observer {
 	return (&observer{tool: t}).observe
 }

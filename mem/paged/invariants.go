@@ -168,7 +168,8 @@ func (a *Allocator) checkPages() error {
 	reserved := a.stats.ReservedBytes.All.Current
 	switch {
 	case created != a.created || used != a.used || counted*a.granule != reserved || used+a.main.unused != counted:
-		return fmt.Errorf("paged: %d granules created, %d used, %d counted at a mapping, %d idle; the totals are %d, %d, and %d bytes",
+		return fmt.Errorf("paged: %d granules created, %d used, %d counted at a mapping, %d idle; "+
+			"the totals are %d, %d, and %d bytes",
 			created, used, counted, a.main.unused, a.created, a.used, reserved)
 	case created > a.maxGranules+a.surplus:
 		return fmt.Errorf("paged: %d granules, the limit is %d, and there were %d more", created, a.maxGranules,

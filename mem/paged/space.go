@@ -56,8 +56,8 @@ func (s *space) reusable() int64 {
 	return s.unused
 }
 
-// idled counts n granules of a page that became idle; -n granules of one that is idle no longer. The pages of a private pool count as
-// used while they exist: no other request can have them.
+// idled counts n granules of a page that became idle, or -n granules of one that is idle no longer. The pages of a
+// private pool count as used while they exist: no other request can have them.
 func (a *Allocator) idled(s *space, n int64) {
 	s.unused += n
 	if s.owner == nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// waits records how far the streams have progressed, in numbers of frees, which reuse.Streams counts. A free makes no driver call. Before
-// pages are remapped, each stream gets a mark, unless no memory that it used was freed since its last one. So by the
-// time that a page is the least recently used, there usually is a mark soon after its free.
+// waits records how far streams have progressed, in numbers of frees, which reuse.Streams counts. A free makes no
+// driver call. Before pages are remapped, each stream gets a mark, unless no memory that it used was freed since its
+// last one. So by the time that a page is the least recently used, there usually is a mark soon after its free.
 type waits struct {
 	dev      driver.Device
 	streams  *reuse.Streams

@@ -130,9 +130,9 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // empty cache, and ErrClosed after Close.
 func (a *Allocator) Alloc(size int64) (mem.Block, error) { return a.alloc(request{size: size}) }
 
-// AllocOn is Alloc for work on s, with options. The stream and the options' Key decide which private pool
-// serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With
-// NoRetry it does not wait for frees, and does not free cached blocks.
+// AllocOn is Alloc for work on s, with options. The stream and the options' Key decide which private pool serves the
+// request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With NoRetry it does
+// not wait for frees, and does not free cached blocks.
 func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: AllocOn", s)
 	poolscope.CheckKey("pinned: AllocOn", o.Key)

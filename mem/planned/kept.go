@@ -5,14 +5,15 @@ import "github.com/ashlar-go/ashlar/driver"
 // keptSizes guesses which requests are for memory that stays: weights, and blocks of the size of a weight, such as
 // gradients and the state of optimizers. Weights are what is allocated before much is freed.
 type keptSizes struct {
-	blocks map[driver.Pointer]int64 // live blocks of before known was set, and their sizes
-	counts map[int64]int            // of them by size
+	blocks map[driver.Pointer]int64 // sizes of the live blocks allocated before known was set
+	counts map[int64]int            // their numbers, by size
 	live   int64                    // bytes
 	freed  int64                    // bytes
-	known  bool                     // the weights are there
+	known  bool                     // the weights are complete
 }
 
-const mostFreed = 8 // part of the live bytes that is freed before weights are complete
+// The weights are complete once more than 1/mostFreed of the live bytes has been freed.
+const mostFreed = 8
 
 func (k *keptSizes) alloc(p driver.Pointer, size int64) {
 	if k.known {
@@ -26,7 +27,7 @@ func (k *keptSizes) alloc(p driver.Pointer, size int64) {
 	k.live += size
 }
 
-// free notes a free. Activations that were there when the weights were complete are no weights.
+// free notes a free. Activations that were there when the weights were complete do not count as weights.
 func (k *keptSizes) free(p driver.Pointer) {
 	size, ok := k.blocks[p]
 	if !ok {

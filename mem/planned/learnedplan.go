@@ -69,7 +69,8 @@ func (l *Learner) use(steps []*step) {
 	l.clean, l.trimmed, l.begun, l.trimFrom, l.tallest = false, false, 0, 0, nil
 }
 
-// Obstacles are blocks that stay at planned addresses: those of weights, say, that were mistaken for others.
+// obstacles counts what blocks that stay at planned addresses prevent: weights, for example, that were mistaken for
+// blocks of a step.
 type obstacles struct {
 	placed, missed int64 // bytes of the present step at their planned addresses, and elsewhere
 	other          bool  // it has unexpected requests
@@ -78,8 +79,8 @@ type obstacles struct {
 }
 
 const (
-	muchMissed = 16 // part of the planned bytes
-	mostMoves  = 4  // in a run: perhaps memory is missing, not addresses
+	muchMissed = 16 // much is missed if it is more than 1/muchMissed of the bytes placed
+	mostMoves  = 4  // of a run: when they do not help, memory is missing, not addresses
 )
 
 // step ends a step. It reports whether the plan is to move.

@@ -102,14 +102,14 @@ type Learned struct {
 	Steps    int   // different steps in the plan
 	Plans    int64 // plans that were made, or moved to other addresses
 	Planned  int64 // requests that were expected
-	Placed   int64 // and got their planned address
+	Placed   int64 // expected requests that got their planned address
 	Departed int64 // requests that were not expected, while there was a plan
 }
 
 const (
 	smallest   = 4 << 10 // bytes of a block that is not planned
 	quietSteps = 4
-	mostRows   = 3 // lows after a quarter of the memory was freed: then no more blocks are placed in rows
+	mostRows   = 3 // recorder.deepLows from which on no more blocks are placed in rows
 )
 
 // NewLearner returns a Learner for an allocator of dev, which Close closes. The error is that of the allocator's

@@ -37,8 +37,8 @@ func (l *streamAllocator) insertOverdue(s overdueBlock) {
 	l.overdueSums.Add(l.sumsOf(s.slot))
 }
 
-// insertPending lists freed memory that streams may still use. It becomes one with memory beside it that the same
-// streams use.
+// insertPending lists freed memory that streams may still use. It merges it with adjacent memory that the same streams
+// use.
 func (l *streamAllocator) insertPending(at, end driver.Pointer, deps reuse.Dependencies) {
 	from, _ := l.searchOverdue(at)
 	to := from
@@ -112,7 +112,7 @@ func (a *Allocator) freedBy(users reuse.Set) reuse.Dependencies {
 	return a.waits.Freed(users)
 }
 
-// merged returns the dependencies of memory that two others become.
+// merged returns the dependencies of two pieces of memory together.
 func (a *Allocator) merged(p, q reuse.Dependencies) reuse.Dependencies {
 	a.waits.Lock()
 	defer a.waits.Unlock()

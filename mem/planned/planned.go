@@ -38,8 +38,10 @@ package planned
 // its block was freed. So a slot before the position is live if its mark is older than its generation, and serving a
 // request only writes the word:
 //
-//	Alloc   compares the size; checks that the slots that end here have marks of this generation; adds one to the word (compare and swap)
-//	Free    sets the mark to this generation, or to the one before for a slot that is still to come in this generation (compare and swap)
+//	Alloc   compares the size, checks that the slots that end here have marks of this generation, and adds one to the
+//	        word (compare and swap)
+//	Free    sets the mark (compare and swap) to this generation, or to the one before if the slot is still to come in
+//	        this generation
 //
 // This suffices while the live blocks are those that are live by the plan at the position, or fewer: then the bytes of
 // a slot are free, since the plan is a packing. Everything else happens under the stream's mutex, with the bit slow of
@@ -67,8 +69,9 @@ package planned
 //
 // # Invariant
 //
-//	live blocks of a stream = slots that are live by the plan at the position, less those freed or not served, plus live overdue blocks
-//	they and the freed overdue blocks do not overlap
+//	live blocks of a stream = slots that are live by the plan at the position, less those freed or not served,
+//	                          plus live overdue blocks
+//	live blocks and freed overdue blocks do not overlap
 //
 // # Locks
 //
@@ -83,7 +86,7 @@ const (
 	maxStreams  = 1 << 10             // streams
 	maxName     = 512                 // bytes
 	minMatch    = 4                   // requests that must match near the position
-	farMatch    = 12                  // and anywhere else
+	farMatch    = 12                  // requests that must match anywhere else
 	numRecent   = 16                  // requests that a stream remembers
 	maxCompared = 64                  // positions compared
 	window      = 8                   // positions searched ahead

@@ -3,7 +3,7 @@ package planned
 // Two steps are similar if they differ by a few requests: left out, inserted, or of other sizes. So a program that
 // departs from its steps now and then, of which hardly two are equal, is planned too.
 
-const mostDifferent = 200 // one request in so many may differ, and two
+const mostDifferent = 200 // of n requests, 2 + n/mostDifferent may differ
 
 // promote counts an occurrence of a step that is not equal to any other for one that is similar, if there is one and
 // none that is similar occurred twice. It returns that step, or nil.

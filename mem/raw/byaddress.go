@@ -16,7 +16,7 @@ type Addressed struct {
 	source source
 }
 
-// LiveBlocks holds live blocks of any allocators by their addresses. Safe for concurrent use.
+// LiveBlocks holds live blocks of any allocators by their addresses. It is safe for concurrent use.
 type LiveBlocks struct {
 	name, free string // names of the interface and of its Free, for panics
 	blocks     addrmap.Map[liveEntry]

@@ -80,7 +80,7 @@ const (
 	absent     result = -1
 )
 
-// A library is NCCL, or its replacement in tests. Safe for concurrent use.
+// A library is NCCL, or its replacement in tests. It is safe for concurrent use.
 type library struct {
 	name      string
 	version   int                  // of ncclGetVersion

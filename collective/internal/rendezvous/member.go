@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/auth"
 )
 
-// A Member is one rank among those that have met. Safe for concurrent use.
+// A Member is one rank among those that have met. It is safe for concurrent use.
 type Member struct {
 	Rank, Size int
 	Peers      []Peer        // all ranks, by number

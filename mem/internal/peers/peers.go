@@ -13,7 +13,7 @@ import (
 )
 
 // A Memory is a device's virtual memory, for one allocator. Its peers may use all pages that it has mapped and will
-// map, as PyTorch's expandable segments are mapped for the devices with peer access. Safe for concurrent use.
+// map, as PyTorch's expandable segments are mapped for the devices with peer access. It is safe for concurrent use.
 type Memory struct {
 	driver.VirtualMemory
 	dev     driver.Device

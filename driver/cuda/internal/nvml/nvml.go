@@ -5,7 +5,7 @@
 //
 // The library is optional. It may be missing, denied (to processes inside a slice of a GPU, or a container), or too old
 // for some functions; then the data is unknown, and every method returns an error with the reason. A nil Lib is a
-// missing library. Safe for concurrent use.
+// missing library. It is safe for concurrent use.
 package nvml
 
 import (
