@@ -25,7 +25,7 @@ static atomic_int ending; /* closing was called */
 /* Each thread's results and message. It is a pointer, because a library that contains Go and is loaded late has little
  * thread-local storage ("cannot allocate memory in static TLS block"). */
 static __thread ashlar_call *calls;
-static pthread_key_t calls_key; /* frees calls when the thread ends */
+static pthread_key_t calls_key; /* for end_thread */
 
 enum { MAX_DEVICES = 64 };
 
@@ -35,10 +35,17 @@ static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
 
 static void in_child(void) { atomic_store(&forked, 1); }
 
+/* Frees the results of a thread that ends. Destructors of its other data may call the library after that. */
+static void end_thread(void *results)
+{
+	calls = NULL;
+	free(results);
+}
+
 __attribute__((constructor)) static void start(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
-	pthread_key_create(&calls_key, free);
+	pthread_key_create(&calls_key, end_thread);
 }
 
 /* call returns the thread's results. */

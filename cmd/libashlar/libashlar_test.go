@@ -18,13 +18,14 @@ var forks = flag.Int("forks", 200, "children that TestLibrary makes by fork")
 // TestLibrary builds the library with simulated GPUs. It runs each test of testdata/host.c against the library, in a
 // separate process.
 func TestLibrary(t *testing.T) {
+	t.Setenv("MALLOC_PERTURB_", "1") // glibc overwrites what is freed
 	dir := t.TempDir()
 	library, host := filepath.Join(dir, "libashlar.so"), filepath.Join(dir, "host")
 	run(t, "go", "build", "-tags", "libashlar,fakecuda", "-buildmode=c-shared", "-o", library, ".")
 	run(t, "gcc", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", host, "testdata/host.c", "-ldl")
 	for _, name := range []string{
 		"blocks", "pins", "limit", "reports", "peers", "captures", "pools", "pauses", "shares", "panics",
-		"closing", "settings",
+		"closing", "settings", "threads",
 	} {
 		t.Run(name, func(t *testing.T) { run(t, host, library, name) })
 	}

@@ -391,6 +391,31 @@ static void test_exit(void)
 	exit(0);
 }
 
+static pthread_key_t late;
+
+/* Runs at the end of a thread, after the library's own data of the thread has gone. */
+static void free_late(void *p)
+{
+	CHECK(strcmp(api->last_error(), "") == 0);
+	CHECK(api->free(p) == ASHLAR_OK && api->free(p) == ASHLAR_UNKNOWN && strstr(api->last_error(), "no live block"));
+}
+
+static void *fail_and_end(void *p)
+{
+	CHECK(api->free((char *)p + 1) == ASHLAR_UNKNOWN && pthread_setspecific(late, p) == 0);
+	return NULL;
+}
+
+/* A thread's last frees come from destructors of its thread-specific data. */
+static void test_threads(void)
+{
+	pthread_t thread;
+	void *p;
+	CHECK(pthread_key_create(&late, free_late) == 0 && api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK);
+	CHECK(pthread_create(&thread, NULL, fail_and_end, p) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(live() == 0);
+}
+
 /* After closing, frees are ignored and the rest says why it fails. */
 static void test_closing(void)
 {
@@ -442,7 +467,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {
 		{"blocks", test_blocks}, {"pins", test_pins}, {"limit", test_limit},     {"reports", test_reports},
-		{"panics", test_panics}, {"stuck", test_stuck}, {"exit", test_exit}, {"closing", test_closing}, {"peers", test_peers}, {"captures", test_captures}, {"pools", test_pools}, {"pauses", test_pauses}, {"shares", test_shares},
+		{"panics", test_panics}, {"stuck", test_stuck}, {"exit", test_exit}, {"closing", test_closing}, {"threads", test_threads}, {"peers", test_peers}, {"captures", test_captures}, {"pools", test_pools}, {"pauses", test_pauses}, {"shares", test_shares},
 	};
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
 		if (strcmp(argv[2], tests[i].name) == 0) {
