@@ -9,8 +9,9 @@
  * statuses below; last_error then has the reason, for the calling thread. Sizes are bytes. Devices are CUDA's
  * ordinals, streams CUstream or cudaStream_t handles, with 0 for the legacy default stream.
  *
- * After fork, the child gets ASHLAR_FORKED for every call, except that frees are ignored and stats returns the
- * figures that the parent saw last. After closing, frees are ignored and allocations fail. */
+ * After fork, the child gets ASHLAR_FORKED for every call, except that frees and releases of pools are ignored and
+ * stats returns the figures that the parent saw last. After closing, frees and releases of pools are ignored and
+ * allocations fail. */
 #ifndef ASHLAR_H
 #define ASHLAR_H
 
@@ -212,7 +213,7 @@ typedef struct ashlar_api {
 	/* Writes a text about the runtime, "key: value" lines, and its terminating zero, cut off at n bytes. */
 	ashlar_status (*runtime_info)(char *buffer, size_t n);
 
-	/* Says that the process ends: frees are ignored from now on, since the driver may be gone. */
+	/* Says that the process ends: frees and releases are ignored from now on, since the driver may be gone. */
 	void (*closing)(void);
 
 	/* Says that the program is about to capture work of a device into a graph, on streams and a thread of its choice, or

@@ -366,6 +366,7 @@ static void test_forks(int n)
 			CHECK(api->record_stream(p, 0, 0) == ASHLAR_FORKED && api->block(p, &b) == ASHLAR_FORKED);
 			CHECK(api->share(p, 0, keep_handle, NULL) == ASHLAR_FORKED && api->close_shared(p) == ASHLAR_OK);
 			CHECK(api->begin_tag("x") == ASHLAR_FORKED && api->pause(0, "", 0) == ASHLAR_FORKED);
+			CHECK(api->pool(0, (ashlar_pool){{7, 0}}, ASHLAR_POOL_RELEASE, NULL) == ASHLAR_OK);
 			CHECK(api->empty_cache(-1) == ASHLAR_FORKED && api->init(2, "") == ASHLAR_FORKED);
 			CHECK(api->stats(0, &s) == ASHLAR_OK && s.arrays[ASHLAR_ALLOCATION][0].current >= 1);
 			if (i % 2)
@@ -416,14 +417,19 @@ static void test_threads(void)
 	CHECK(live() == 0);
 }
 
-/* After closing, frees are ignored and the rest says why it fails. */
+/* After closing, frees and releases of pools are ignored and the rest says why it fails. */
 static void test_closing(void)
 {
+	const ashlar_pool id = {{7, 0}};
 	void *p, *q;
-	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK);
+	int64_t users = -1;
+	CHECK(api->alloc(0, 0, MIB, 0, &p) == ASHLAR_OK && api->pool(0, id, ASHLAR_POOL_RETAIN, NULL) == ASHLAR_OK);
 	api->closing();
 	CHECK(api->free(p) == ASHLAR_OK && api->alloc(0, 0, MIB, 0, &q) == ASHLAR_CLOSING);
 	CHECK(strstr(api->last_error(), "ending"));
+	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, &users) == ASHLAR_OK && users == 0);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, NULL) == ASHLAR_OK);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RETAIN, NULL) == ASHLAR_CLOSING);
 }
 
 /* Wrong settings are refused before anything is opened. */
