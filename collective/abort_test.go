@@ -3,9 +3,12 @@ package collective
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -38,4 +41,25 @@ func TestAbort(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAbortWithoutACause(t *testing.T) {
+	comms, err := Local(open(t, "host"), open(t, "host"))
+	testkit.Must(t, err)
+	comms[0].Abort(nil)
+	if err := comms[0].Close(); err == nil || !strings.Contains(err.Error(), "Abort without a cause") {
+		t.Errorf("Close of the rank that aborted: %v", err)
+	}
+	mourn(t, comms[1], 0)
+}
+
+// Only NCCL's communicators have handles.
+func TestHandleOfTheHostBackend(t *testing.T) {
+	comms, err := Local(open(t, "host"))
+	testkit.Must(t, err)
+	h, err := comms[0].Handle()
+	if h != 0 || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), `backend "host" has no handles; "nccl" has`) {
+		t.Errorf("%#x, %v", h, err)
+	}
+	testkit.Must(t, comms[0].Close())
 }
