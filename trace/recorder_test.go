@@ -324,3 +324,14 @@ func TestAttachAndDetach(t *testing.T) {
 		t.Errorf("%d entries, then %d", n, got)
 	}
 }
+
+// Actions that this version does not know are not recorded.
+func TestUnknownActionsAreNotRecorded(t *testing.T) {
+	r := trace.NewRecorder(trace.RecorderOptions{})
+	for _, a := range []mem.Action{mem.ActionAlloc, mem.NumActions, 255} {
+		r.Observe(mem.Event{Action: a, Ptr: 512, Size: 512})
+	}
+	if got := r.Trace().Events; len(got) != 1 || got[0].Action != mem.ActionAlloc {
+		t.Errorf("%+v", got)
+	}
+}
