@@ -205,6 +205,7 @@ func TestBroadcastShapes(t *testing.T) {
 		{shapes: [][]int{{2, 1}, {1, 5}, {}}, want: []int{2, 5}},
 		{shapes: [][]int{{0, 1}, {1, 4}}, want: []int{0, 4}},
 		{shapes: [][]int{{1}, {0}}, want: []int{0}},
+		{shapes: [][]int{{1, 1}, {1}, {}}, want: []int{1, 1}},
 		{shapes: [][]int{{2, 3}, {1}, {2, 4}}, text: "tensor: shapes [2 3] and [2 4] cannot be broadcast: lengths 3 and 4 at axis -1"},
 		{shapes: [][]int{{2}, {0}}, text: "tensor: shapes [2] and [0] cannot be broadcast: lengths 2 and 0 at axis -1"},
 		{shapes: [][]int{{2, 3, 1}, {4, 1, 1}}, text: "tensor: shapes [2 3 1] and [4 1 1] cannot be broadcast: lengths 2 and 4 at axis -3"},
