@@ -60,6 +60,22 @@ func TestStatsMapPutsValuesUnderTheirKeys(t *testing.T) {
 	}
 }
 
+func TestUsageFollowsBlocks(t *testing.T) {
+	var u mem.Usage
+	for _, size := range []int64{100, 300, 200} {
+		u.Alloc(size)
+	}
+	u.Free(300)
+	u.Alloc(50)
+	want := mem.Usage{
+		Bytes:  mem.Stat{Current: 350, Peak: 600, Allocated: 650, Freed: 300},
+		Blocks: mem.Stat{Current: 3, Peak: 3, Allocated: 4, Freed: 1}, Largest: 300,
+	}
+	if u != want {
+		t.Errorf("%+v, want %+v", u, want)
+	}
+}
+
 // What private pools have reserved goes under their IDs, as torch.cuda.memory_stats() writes them.
 func TestStatsMapHasPrivatePools(t *testing.T) {
 	dev := drivertest.OpenSim(t, 0)
