@@ -60,6 +60,13 @@ func TestChoose(t *testing.T) {
 	enough.bounds[0], enough.recorded.Needs[0].Bytes, enough.trials[0].Needs[0].Bytes = 200<<20, 240<<20, 200<<20
 	unmet := groupOf([]int64{-120}, []int64{-110})
 	unmet.recorded.Needs[0].Bytes = -1
+	empty := groupOf([]int64{120, 1}, []int64{110, 1})
+	empty.bounds[1] = 0
+	little := groupOf([]int64{120, 0}, []int64{110, 0})
+	little.bounds[0], little.recorded.Needs[0].Bytes, little.trials[0].Needs[0].Bytes = 200<<20, 240<<20, 201<<20
+	for _, trial := range []*Trial{little.recorded, little.trials[0]} {
+		trial.Needs[1].Bytes = -1
+	}
 	average := groupOf([]int64{120, 120}, []int64{110, 110}, []int64{110, 110})
 	for i := range 2 { // 0.04 % each
 		average.trials[0].Needs[i].Free.Later.DriverTime = time.Second
@@ -70,6 +77,8 @@ func TestChoose(t *testing.T) {
 		want int
 	}{
 		"one that saves 40 MiB":                     {enough, 0},
+		"a recording of no requests does not count": {empty, 0},
+		"no little beside what never completes":     {little, none},
 		"one that completes, over the limit":        {unmet, 0},
 		"the faster by the average of the memory":   {average, 1},
 		"the one that needs the least":              {groupOf([]int64{120, 120}, []int64{110, 110}, []int64{105, 114}), 1},
