@@ -119,6 +119,53 @@ func TestScanFindsTheSameErrors(t *testing.T) {
 	}
 }
 
+// The lines of a file that is read twice are those of its snapshot, and Expanded returns the events of either form.
+func TestScannedWritesTheSameLines(t *testing.T) {
+	b, _ := generated(t, snapshottest.Config{Seed: 5, Events: 5_000, Stacks: 50})
+	whole, err := snapshot.ReadBytes(b)
+	testkit.Must(t, err)
+	var want, got bytes.Buffer
+	testkit.Must(t, whole.WriteJSONLines(&want, nil))
+	_, s := scanned(t, b)
+	testkit.Must(t, s.WriteJSONLines(&got, bytes.NewReader(b), snapshot.Limits{}))
+	if !bytes.Equal(got.Bytes(), want.Bytes()) {
+		t.Errorf("%d bytes, want %d", got.Len(), want.Len())
+	}
+	other, _ := generated(t, snapshottest.Config{Seed: 6, Events: 5_000, Stacks: 50})
+	if err := s.WriteJSONLines(&got, bytes.NewReader(other), snapshot.Limits{}); err == nil || !contains(err, "changed") {
+		t.Errorf("another file: %v", err)
+	}
+	compact, err := snapshot.ReadCompact(bytes.NewReader(b), snapshot.Limits{})
+	testkit.Must(t, err)
+	x := compact.Expanded()
+	if whole.Expanded() != whole || x == compact || compact.Traces[0].Columns == nil ||
+		!slices.Equal(x.Traces[0].Events, whole.Traces[0].Events) || x.NumDevices() != whole.NumDevices() {
+		t.Error("the expanded snapshot has other events, or the compact one was changed")
+	}
+	empty := snapshottest.Pickle(snapshottest.D{"segments", snapshottest.L{}, "device_traces", snapshottest.L{snapshottest.L{}}}, 4)
+	got.Reset()
+	_, s = scanned(t, empty)
+	if err := s.WriteJSONLines(&got, bytes.NewReader(empty), snapshot.Limits{}); err != nil || got.Len() != 0 {
+		t.Errorf("no events: %q, %v", &got, err)
+	}
+}
+
+func TestNumDevices(t *testing.T) {
+	for _, c := range []struct {
+		s    snapshot.Snapshot
+		want int
+	}{
+		{snapshot.Snapshot{}, 0},
+		{snapshot.Snapshot{Traces: []*trace.Trace{nil, {}}}, 2},
+		{snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 3}, {Device: 1}}, Traces: []*trace.Trace{{}}}, 4},
+		{snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 0}}}, 1},
+	} {
+		if got := c.s.NumDevices(); got != c.want {
+			t.Errorf("%d devices, want %d", got, c.want)
+		}
+	}
+}
+
 // Scan counts no memory for events: it reads a file whose events do not fit into the limit.
 func TestScanHoldsNoEvents(t *testing.T) {
 	b, _ := generated(t, snapshottest.Config{Seed: 5, Events: 400_000, Stacks: 200})
