@@ -219,6 +219,9 @@ func TestHostMemoryMustBeAskedFor(t *testing.T) {
 	if _, err := mem.Open("attributes-host", dev); err == nil || err.Error() != "opened" {
 		t.Errorf("by its name: %v", err)
 	}
+	if _, err := mem.Open("host:size=1MiB", dev); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("a setting that the host does not have: %v", err)
+	}
 	b, err := mem.Open("host:total=1MiB", drivertest.OpenSim(t, 0))
 	testkit.Must(t, err)
 	if _, err := b.Alloc(dev.DefaultStream(), 2<<20); !errors.Is(err, mem.ErrNoMemory) {
