@@ -76,6 +76,20 @@ func TestPoolsNeedThePagedBackend(t *testing.T) {
 	}
 }
 
+// A program's pools and the memory of a tag are apart, whatever the IDs of the pools are: PyTorch numbers its MemPools
+// (0, 1), (0, 2) and so on.
+func TestPoolsAreNotThoseOfTags(t *testing.T) {
+	p, _ := newProcess(t, "")
+	weights := allocTagged(t, p, "weights", 3*mib)
+	last := mem.NewPoolID()
+	for n := uint64(1); n <= last[1]; n++ {
+		testkit.Equal(t, "users of a new pool", call(t, p, mem.PoolID{0, n}, PoolRetain), 1)
+	}
+	testkit.Must(t, p.Pause(0, "weights", true))
+	testkit.Must(t, p.Resume(0, "weights", false))
+	testkit.Must(t, p.Free(weights))
+}
+
 // Threads allocate, record and free while another captures with a pool, releases it and empties the cache.
 func TestPoolsBesideOtherThreads(t *testing.T) {
 	p, _ := newProcess(t, "")

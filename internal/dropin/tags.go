@@ -86,9 +86,12 @@ func (x *tagPools) open(g *gpu, t Tag) (*paged.Pool, error) {
 	if x.byTag == nil {
 		x.byTag = map[Tag]*paged.Pool{}
 	}
-	x.byTag[t] = a.NewPool(paged.PoolOptions{})
+	x.byTag[t] = a.NewPool(paged.PoolOptions{ID: poolID(t)})
 	return x.byTag[t], nil
 }
+
+// poolID returns the ID of a tag's pools. A program's pool has another: one half of PyTorch's IDs is 0.
+func poolID(t Tag) mem.PoolID { return mem.PoolID{1, uint64(t)} }
 
 // close closes all pools.
 func (x *tagPools) close() error {

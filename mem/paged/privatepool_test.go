@@ -247,6 +247,18 @@ func TestMisuseOfPools(t *testing.T) {
 	testkit.Equal(t, "pools", len(r.a.ReservedByPrivatePools()), 0)
 }
 
+func TestPoolWithAChosenID(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	id := mem.PoolID{1, 7}
+	p := r.a.NewPool(paged.PoolOptions{ID: id})
+	testkit.Equal(t, "ID", p.ID(), id)
+	testkit.WantPanic(t, "a second pool with it", "paged: NewPool: there is a pool", func() {
+		r.a.NewPool(paged.PoolOptions{ID: id})
+	})
+	r.must(p.Close())
+	r.must(r.a.NewPool(paged.PoolOptions{ID: id}).Close())
+}
+
 // A pool gets memory of blocks that were freed just before, which a processor cache holds.
 func TestPoolGetsMemoryOfCachedBlocks(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 8 * granule})

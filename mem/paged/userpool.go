@@ -32,17 +32,23 @@ type PoolOptions struct {
 	// NoSplit makes the pool allocate whole free blocks only, however small the request, and give each new block pages
 	// of its own. The pages of free blocks stay where they are.
 	NoSplit bool
+	// ID is the pool's ID. The zero ID is a new one, (0, n); no other pool may have this one.
+	ID mem.PoolID
 }
 
 // ErrPoolClosed is returned by requests to a closed Pool.
 var ErrPoolClosed = errors.New("paged: the pool is closed")
 
-// NewPool returns a pool without memory. Close it when it is no longer needed.
+// NewPool returns a pool without memory. Close it when it is no longer needed. It panics if there is a pool with the ID
+// of the options.
 func (a *Allocator) NewPool(o PoolOptions) *Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := mem.NewPoolID()
-	for a.private[id] != nil { // the ID was chosen for BeginAllocateToPool
+	id := o.ID
+	if id != (mem.PoolID{}) && a.private[id] != nil {
+		panic(fmt.Sprintf("paged: NewPool: there is a pool %v already", id))
+	}
+	for id == (mem.PoolID{}) || a.private[id] != nil { // the ID was chosen for BeginAllocateToPool
 		id = mem.NewPoolID()
 	}
 	pp := newPrivatePool(id)
@@ -65,8 +71,8 @@ func (a *Allocator) Pool(id mem.PoolID) *Pool {
 	return nil
 }
 
-// ID returns the pool's ID, (0, n) if NewPool made it. Every pool of the process has a larger n than the pools made
-// before it.
+// ID returns the pool's ID. If NewPool chose it, it is (0, n), and n is larger than that of any pool for which it was
+// chosen before in the process.
 func (p *Pool) ID() mem.PoolID { return p.pool.id }
 
 // UseCount returns the number of users that keep the pool: the Pool of NewPool until it is closed, each open scope, and
