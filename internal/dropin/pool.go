@@ -73,12 +73,14 @@ const (
 	PoolUsers
 )
 
-// Pool does a call, and returns the number of users that the pool has then.
+// Pool does a call, and returns the number of users that the pool has then. The error matches ErrInvalid if the pool is
+// not in a state for the call; then nothing has changed.
 func (p *Process) Pool(ordinal int, id mem.PoolID, call PoolCall) (users int, err error) {
 	_, a, err := p.pools(ordinal)
 	if err != nil {
 		return 0, err
 	}
+	defer refused(&err)
 	switch call {
 	case PoolRetain:
 		a.RetainPool(id)
@@ -97,6 +99,18 @@ func (p *Process) Pool(ordinal int, id mem.PoolID, call PoolCall) (users int, er
 		return 0, fmt.Errorf("%w: pool call %d", ErrInvalid, call)
 	}
 	return a.PoolUseCount(id), nil
+}
+
+// refused makes the text with which mem/paged panics an error: it panics for calls that are wrong, before it changes
+// anything. It must be deferred.
+func refused(err *error) {
+	switch bug := recover().(type) {
+	case nil:
+	case string:
+		*err = fmt.Errorf("%w: %s", ErrInvalid, bug)
+	default:
+		panic(bug)
+	}
 }
 
 // CheckPoolLive reports whether the live blocks of a private pool are those at these addresses.

@@ -76,6 +76,35 @@ func TestPoolsNeedThePagedBackend(t *testing.T) {
 	}
 }
 
+// Calls for pools that are not as the program takes them to be are errors, and change nothing.
+func TestWrongPoolCallsAreErrors(t *testing.T) {
+	p, _ := newProcess(t, "")
+	id, other := mem.PoolID{1, 0}, mem.PoolID{0, 5}
+	wrong := func(what string, id mem.PoolID, calls ...PoolCall) {
+		t.Helper()
+		for _, c := range calls {
+			before, err := p.Pool(0, id, PoolUsers)
+			testkit.Must(t, err)
+			if _, err := p.Pool(0, id, c); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: pool call %d: error %v", what, c, err)
+			}
+			testkit.Equal(t, what+": users", call(t, p, id, PoolUsers), before)
+		}
+	}
+	wrong("the default pool", mem.PoolID{}, PoolRetain, PoolBegin, PoolEnd, PoolRelease)
+	wrong("no pool", other, PoolEnd, PoolRelease, PoolUseOnOOM, PoolNotOnOOM, PoolNoSplit)
+	call(t, p, id, PoolBegin)
+	wrong("a pool in use", id, PoolBegin, PoolRelease)
+	at, err := p.AllocInPool(0, 7, mib, id)
+	testkit.Must(t, err)
+	wrong("a pool with memory", id, PoolNoSplit)
+	call(t, p, id, PoolEnd)
+	wrong("a pool that is not in use", id, PoolEnd)
+	call(t, p, id, PoolRelease)
+	wrong("a pool without users", id, PoolRelease)
+	testkit.Must(t, p.Free(at))
+}
+
 // A program's pools and the memory of a tag are apart, whatever the IDs of the pools are: PyTorch numbers its MemPools
 // (0, 1), (0, 2) and so on.
 func TestPoolsAreNotThoseOfTags(t *testing.T) {

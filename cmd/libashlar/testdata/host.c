@@ -229,7 +229,9 @@ static void test_pools(void)
 	CHECK(api->restore(0, state, count_restored, restored) == ASHLAR_INVALID);
 	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, NULL) == ASHLAR_OK);
 	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, &users) == ASHLAR_OK && users == 0);
+	CHECK(api->pool(0, id, ASHLAR_POOL_RELEASE, NULL) == ASHLAR_INVALID && strstr(api->last_error(), "no users"));
 	CHECK(api->pool(0, id, 99, NULL) == ASHLAR_INVALID);
+	CHECK(api->alloc(0, 0, MIB, 0, &z) == ASHLAR_OK && api->free(z) == ASHLAR_OK);
 }
 
 /* Memory with a tag is paused by itself, and comes back at its address; other memory is not touched. */
