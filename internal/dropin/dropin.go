@@ -137,13 +137,12 @@ func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool)
 	if err != nil {
 		return err
 	}
+	if external {
+		return p.foreign.add(g, l.Ptr, stream)
+	}
 	s, err := g.stream(stream) // now, so that a wrong handle is an error here and not a wait that the free leaves out
 	if err != nil {
 		return err
-	}
-	if external {
-		p.foreign.add(l.Ptr, s)
-		return nil
 	}
 	raw.RecordStream(l.Ptr, s)
 	return nil

@@ -15,14 +15,25 @@ type externalUses struct {
 	any atomic.Int64 // number of such blocks; while it is 0, Free takes no lock
 
 	mu      sync.Mutex
+	known   map[externalStream]driver.Stream
 	streams map[driver.Pointer][]driver.Stream
 	proxies map[driver.Device]driver.Stream
 }
 
-// add notes that an external stream uses the block at an address.
-func (x *externalUses) add(at driver.Pointer, s driver.Stream) {
+// An externalStream names a stream that its owner may destroy. So it is not among gpu.streams, which Pause waits for.
+type externalStream struct {
+	dev    driver.Device
+	handle uintptr
+}
+
+// add notes that the external stream with a handle uses the block at an address of a device.
+func (x *externalUses) add(g *gpu, at driver.Pointer, handle uintptr) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	s, err := x.stream(g, handle)
+	if err != nil {
+		return err
+	}
 	if x.streams == nil {
 		x.streams = map[driver.Pointer][]driver.Stream{}
 	}
@@ -30,6 +41,28 @@ func (x *externalUses) add(at driver.Pointer, s driver.Stream) {
 		x.streams[at] = append(x.streams[at], s)
 	}
 	x.any.Store(int64(len(x.streams)))
+	return nil
+}
+
+// stream returns the external stream with a handle. The caller holds mu.
+func (x *externalUses) stream(g *gpu, handle uintptr) (driver.Stream, error) {
+	if s := g.known(handle); s != nil {
+		return s, nil
+	}
+	name := externalStream{g.dev, handle}
+	s := x.known[name]
+	if s != nil {
+		return s, nil
+	}
+	s, err := g.newStream(handle)
+	if err != nil {
+		return nil, err
+	}
+	if x.known == nil {
+		x.known = map[externalStream]driver.Stream{}
+	}
+	x.known[name] = s
+	return s, nil
 }
 
 // take removes the external uses of a block that is being freed. It returns the streams that its allocator must wait

@@ -80,29 +80,41 @@ func (g *gpu) start() error {
 // stream returns the stream with a handle. Streams are kept for the life of the process, as PyTorch keeps those of its
 // pools.
 func (g *gpu) stream(handle uintptr) (driver.Stream, error) {
-	for _, f := range *g.streams.Load() {
-		if f.handle == handle {
-			return f.stream, nil
-		}
+	if s := g.known(handle); s != nil {
+		return s, nil
 	}
 	return g.addStream(handle)
 }
 
-func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
+// known returns the stream with a handle, or nil if the program has not used it yet.
+func (g *gpu) known(handle uintptr) driver.Stream {
+	for _, f := range *g.streams.Load() {
+		if f.handle == handle {
+			return f.stream
+		}
+	}
+	return nil
+}
+
+// newStream opens a stream of the program.
+func (g *gpu) newStream(handle uintptr) (driver.Stream, error) {
 	if handle == perThreadStream {
 		return nil, errPerThread
 	}
+	return g.dev.NewStream(driver.StreamOptions{Foreign: handle})
+}
+
+func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	known := *g.streams.Load()
-	if i := slices.IndexFunc(known, func(f foreign) bool { return f.handle == handle }); i >= 0 {
-		return known[i].stream, nil
+	if s := g.known(handle); s != nil {
+		return s, nil
 	}
-	s, err := g.dev.NewStream(driver.StreamOptions{Foreign: handle})
+	s, err := g.newStream(handle)
 	if err != nil {
 		return nil, err
 	}
-	more := append(slices.Clone(known), foreign{handle, s})
+	more := append(slices.Clone(*g.streams.Load()), foreign{handle, s})
 	g.streams.Store(&more)
 	return s, nil
 }

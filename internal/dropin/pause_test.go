@@ -161,3 +161,17 @@ func TestCloseWhilePaused(t *testing.T) {
 		testkit.Must(t, p.Free(at)) // Close is called at the end of the test
 	}
 }
+
+// A pause does not use an external stream, which its owner may have destroyed.
+func TestPausesDoNotUseExternalStreams(t *testing.T) {
+	p, dev := newProcess(t, "")
+	other, weights := alloc(t, p, 7, mib), allocTagged(t, p, "weights", 2*mib)
+	testkit.Must(t, p.RecordStream(other, 9, true))
+	testkit.Must(t, p.Free(other))
+	dev.gone = 9
+	for _, tag := range []string{"weights", ""} {
+		testkit.Must(t, p.Pause(0, tag, false))
+		testkit.Must(t, p.Resume(0, tag, false))
+	}
+	testkit.Must(t, p.Free(weights))
+}
