@@ -46,7 +46,7 @@ const (
 	CallCloseGraph
 	NumCalls
 
-	callOccupy = NumCalls // of work that no call queues: see Stream.Occupy
+	callOccupy = NumCalls // not a call of package driver: see Stream.Occupy
 )
 
 var callNames = [NumCalls]string{
@@ -113,7 +113,7 @@ func (d *Device) Hash() uint64 {
 	return mix(d.hash ^ uint64(d.now))
 }
 
-// begin starts a call: it counts, costs and hashes it, and lets queued work complete if that happens at random. The
+// begin starts a call: it counts the call, adds its cost, hashes it and, with AtRandom, completes some queued work. The
 // error is that the device is closed.
 func (d *Device) begin(c Call, cost time.Duration, args ...uint64) error {
 	if d.closed {
@@ -145,19 +145,19 @@ func (d *Device) waited(c Call, worked bool) {
 	}
 }
 
-// cost returns what a call of size bytes costs.
+// cost returns the cost of a call of size bytes.
 func (d *Device) cost(c Call, size int64) time.Duration { return d.model.Calls[c].At(size) }
 
 // addToHash adds a word to the hash.
 func (d *Device) addToHash(word uint64) { d.hash = mix(d.hash ^ word) }
 
-// fail returns an error of a call and notes that it failed.
+// fail returns an error of a call, and adds the failure to the hash.
 func (d *Device) fail(c Call, code error, detail string) error {
 	d.addToHash(^uint64(0))
 	return &driver.Error{Call: c.String(), Code: code, Detail: detail}
 }
 
-// mix is a bijection of 64-bit words in which every input bit matters to every output bit (splitmix64).
+// mix is a bijection of 64-bit words in which every output bit depends on every input bit (splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

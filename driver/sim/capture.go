@@ -8,13 +8,13 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A capture is what one Begin started: the work that some streams record. Each has a branch of it, and waits with marks
-// that were taken in the capture are what orders work on different branches. So a capture is a history of its own, with
-// a clock for each branch as in clock.go, whose ticks count pieces of work: captured work takes no ticks of the
+// A capture is the work that some streams record after one Begin. Each of these streams has a branch. Work on different
+// branches is ordered only by waits for marks that were taken in the capture. So a capture has a history of its own,
+// with a clock for each branch as in clock.go, whose ticks count pieces of work: captured work takes no ticks of the
 // streams.
 //
-// Marks do take one of their stream's, so that each has a value of its own. Nothing waits for it once the capture has
-// ended, but for ordinary work that was queued before.
+// A mark does take a tick of its stream, so that each mark has a different value. Once the capture has ended, a wait
+// for such a mark waits only for ordinary work that was queued before.
 type capture struct {
 	nodes    []node
 	branches []*branch // in the order in which streams were drawn in; the first is of the stream that began
@@ -25,9 +25,9 @@ type capture struct {
 type branch struct {
 	capture *capture
 	tl      *timeline
-	before  uint64 // the stream's last tick of before the capture
+	before  uint64 // the stream's last tick before the capture
 	tick    uint64 // of its last piece of work; being drawn in counts as one
-	after   clock  // what its next work comes after, itself left out; never changed in place
+	after   clock  // the work on other branches that its next work comes after; never changed in place
 }
 
 // A node is a piece of work as it was captured.
@@ -43,11 +43,11 @@ type node struct {
 // before reports whether n comes before m, a later node of the same capture.
 func (n *node) before(m *node) bool { return n.on == m.on || m.after.at(n.on) >= n.tick }
 
-// graphs is the device seen as driver.Graphs.
+// graphs implements driver.Graphs.
 type graphs struct{ d *Device }
 
-// Graphs returns the capture interface. A call that cannot be captured fails and changes nothing: the capture goes on.
-// A stream in a capture can wait for marks taken in the capture, and otherwise only for marks that the host knows to be
+// Graphs implements driver.Device. A call that cannot be captured fails and changes nothing: the capture continues. A
+// stream in a capture can wait for marks taken in the capture, and otherwise only for marks that the host knows to be
 // reached.
 func (d *Device) Graphs() driver.Graphs { return graphs{d} }
 
@@ -102,7 +102,7 @@ func (b *branch) record(d *Device, w work, reads, writes []driver.Range) {
 // mark takes a mark in the capture.
 func (b *branch) mark(d *Device) driver.Mark {
 	tl := b.tl
-	if tl.done == tl.queued { // nothing is in its way, held or not
+	if tl.done == tl.queued { // no queued work precedes it
 		tl.queued++
 		tl.done++
 	} else {
@@ -135,8 +135,8 @@ func (d *Device) waitInCapture(s *Stream, c *capture, m driver.Mark) error {
 	return nil
 }
 
-// waitOutOfCapture is WaitFor on a stream that captures, with a mark that was not taken in its capture: there is
-// nothing to do if the mark is of the stream itself, or if the host knows that it is reached.
+// waitOutOfCapture is WaitFor on a stream that captures, with a mark that was not taken in its capture. It succeeds,
+// and does nothing, if the mark is of the stream itself, or if the host knows that it is reached.
 func (d *Device) waitOutOfCapture(tl *timeline, m driver.Mark) error {
 	known := d.host.at(m.Stream)
 	if d.opts.Unchecked {
@@ -192,8 +192,8 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return own.timeline.branch != nil, nil
 }
 
-// Ordered is no call of the device. If the answer is yes, the host knows of what was queued on other before it was
-// drawn into the capture that it is done.
+// Ordered does not count as a call. If it returns true, the host knows that the work is done that was queued on other
+// before other was drawn into the capture.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
 	d, from, own := g.d, g.d.ownStream(call, other).timeline, g.d.ownStream(call, s)
@@ -215,7 +215,8 @@ func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bo
 	return true, nil
 }
 
-// follows reports whether the next work of the branch comes after the work of a mark. Being drawn in is no work.
+// follows reports whether the next work of the branch comes after the work of a mark. Being drawn in does not count as
+// work.
 func (b *branch) follows(mark clock) bool {
 	for id, tick := range mark {
 		if id := driver.StreamID(id); tick > 1 && id != b.tl.id && tick > b.after.at(id) {

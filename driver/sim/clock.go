@@ -6,11 +6,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A clock is a vector clock: of each stream, by its number, the tick up to which work is known to come before. Streams
-// beyond its length are at 0.
+// A clock is a vector clock. It holds, for each stream by its number, the tick up to which the stream's work is known
+// to come before. Streams beyond its length are at 0.
 //
 // Every piece of work, wait and mark takes the next tick of its stream. Work with tick t on stream a comes before work
-// on stream b if and only if b's clock, when that was queued, says at least t for a.
+// on stream b if and only if b's clock, when the latter was queued, had at least t for a.
 type clock []uint64
 
 func (c clock) at(id driver.StreamID) uint64 {
@@ -20,7 +20,7 @@ func (c clock) at(id driver.StreamID) uint64 {
 	return 0
 }
 
-// covers reports whether c says as much as other about every stream but one.
+// covers reports whether c is at least other for every stream but one.
 func (c clock) covers(other clock, but driver.StreamID) bool {
 	for id, tick := range other {
 		if tick > c.at(driver.StreamID(id)) && driver.StreamID(id) != but {
@@ -50,13 +50,13 @@ func (c clock) set(id driver.StreamID, tick uint64) clock {
 	return c
 }
 
-// A version is what a stream's clock says of other streams, from one tick on until the next version.
+// A version is the value of a stream's clock from one tick on until the next version.
 type version struct {
 	from  uint64
 	clock clock
 }
 
-// clock is what the stream's next work comes after, itself left out.
+// clock returns the work of other streams that the stream's next work comes after.
 func (tl *timeline) clock() clock {
 	if len(tl.versions) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (tl *timeline) clock() clock {
 	return tl.versions[len(tl.versions)-1].clock
 }
 
-// clockAt is what the clock said at a tick.
+// clockAt returns the value of the clock at a tick.
 func (tl *timeline) clockAt(tick uint64) clock {
 	i := sort.Search(len(tl.versions), func(i int) bool { return tl.versions[i].from > tick }) - 1
 	if i < 0 {
@@ -73,8 +73,9 @@ func (tl *timeline) clockAt(tick uint64) clock {
 	return tl.versions[i].clock
 }
 
-// join makes the stream's next work come after what other says. Versions are kept for marks that may still be waited
-// for. Those of ticks that the host knows to be done are forgotten: every later wait learns as much from the host.
+// join makes the stream's next work come after the work in other, and after a tick of the stream id. Versions are kept
+// for marks that may still be waited for. Versions of ticks that the host knows to be done are dropped: every later
+// wait learns as much from the host.
 func (d *Device) join(tl *timeline, other clock, id driver.StreamID, tick uint64) {
 	current := tl.clock()
 	if current.covers(other, tl.id) && (id == tl.id || current.at(id) >= tick) {
@@ -96,14 +97,14 @@ func (d *Device) join(tl *timeline, other clock, id driver.StreamID, tick uint64
 
 // joinHost makes the stream's next work come after all that the host knows to be done.
 func (d *Device) joinHost(tl *timeline) {
-	if tl.hostTurn != d.hostTurn {
-		tl.hostTurn = d.hostTurn
+	if tl.hostGeneration != d.hostGeneration {
+		tl.hostGeneration = d.hostGeneration
 		d.join(tl, d.host, tl.id, 0)
 	}
 }
 
-// waitFor makes the stream's next work come after a mark of another. What the host knew when the mark was made need not
-// be in it: the host knows it still when that work is queued.
+// waitFor makes the stream's next work come after a mark of another. The mark's clock need not include what the host
+// knew when the mark was taken: the host still knows it when the next work is queued.
 func (d *Device) waitFor(tl, other *timeline, tick uint64) {
 	if !d.opts.Unchecked && tick > d.host.at(other.id) {
 		d.join(tl, other.clockAt(tick), other.id, tick)
@@ -116,7 +117,7 @@ func (d *Device) markSeen(tl *timeline, tick uint64) {
 		return
 	}
 	d.host = d.host.raise(tl.clockAt(tick)).set(tl.id, tick)
-	d.hostTurn++
+	d.hostGeneration++
 }
 
 // markAllSeen records that the host knows all queued work to be done.
@@ -127,7 +128,7 @@ func (d *Device) markAllSeen() {
 	for _, tl := range d.timelines {
 		if tl.queued > d.host.at(tl.id) {
 			d.host = d.host.set(tl.id, tl.queued)
-			d.hostTurn++
+			d.hostGeneration++
 		}
 	}
 }

@@ -5,9 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// contents are the bytes of one allocation or page, kept as extents. What no extent covers was never written and reads
-// as noise that depends on the owner, so that two fresh allocations differ and code that relies on fresh memory shows.
-// An extent is one byte repeated, noise (copied from memory that was never written), or bytes.
+// contents are the bytes of one allocation or page, kept as extents. Bytes that no extent covers were never written,
+// and read as noise that depends on the owner. So two fresh allocations differ, and code that relies on the contents of
+// fresh memory fails its tests. An extent is one byte repeated, noise (copied from memory that was never written), or
+// bytes.
 type contents struct {
 	extents index[extent]
 	seed    uint64
@@ -49,7 +50,7 @@ func loadNoise(dst []byte, seed, offset uint64) {
 	}
 }
 
-// tail is the extent without its first n bytes.
+// tail returns the extent without its first n bytes.
 func (e extent) tail(n uint64) extent {
 	if e.kind == isBytes {
 		e.data = e.data[n:]
@@ -57,7 +58,7 @@ func (e extent) tail(n uint64) extent {
 	return e
 }
 
-// head is the extent's first n bytes.
+// head returns the extent's first n bytes.
 func (e extent) head(n uint64) extent {
 	if e.kind == isBytes {
 		e.data = e.data[:n:n]

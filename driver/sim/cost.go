@@ -12,14 +12,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A CostModel says how long each call keeps its caller, in the driver and in waiting for work that the driver does at
-// once. The zero model costs nothing. A model must not change while a device uses it. The time of a kernel itself is
-// not modelled: a launch costs its queueing only.
+// A CostModel gives the time that each call takes its caller, including waits for work that the driver does at once.
+// The zero model costs nothing. A model must not change while a device uses it. The time of a kernel itself is not
+// modelled: a launch costs its queueing only.
 //
-// Curves are over bytes, but those of Graphs.End, Graph.Launch and Graph.Close over the pieces of work in the graph.
-// Those of VirtualMemory.Map and Unmap are for the first page of a call, by its size; Map's includes giving the device
-// access to the page, which is by far the greater part. A launch of a graph costs, besides its curve, what the bytes of
-// its copies and fills take. A call that is captured costs what it would for no bytes.
+// Curves are over bytes, except those of Graphs.End, Graph.Launch and Graph.Close, which are over the pieces of work in
+// the graph. Those of VirtualMemory.Map and Unmap are for the first page of a call, by its size; Map's includes giving
+// the device access to the page, which takes most of that time. A launch of a graph costs, besides its curve, the time
+// that the bytes of its copies and fills take. A captured call costs as much as the same call for 0 bytes.
 type CostModel struct {
 	About     string // what was measured, and how
 	Calls     [NumCalls]Curve
@@ -37,7 +37,7 @@ type Point struct {
 	Cost time.Duration
 }
 
-// longest is the most that a call can cost, so that no sum of costs runs over.
+// longest is the maximum cost of a call, so that no sum of costs overflows.
 const longest = time.Hour
 
 // At returns the cost of a call of a size. It is never more than an hour.
@@ -60,7 +60,7 @@ func (c Curve) At(size int64) time.Duration {
 	return a.Cost + time.Duration(rise)
 }
 
-// check says what is wrong with a curve.
+// check returns an error for an invalid curve.
 func (c Curve) check() error {
 	for i, p := range c {
 		switch {
@@ -79,7 +79,7 @@ func (c Curve) check() error {
 	return nil
 }
 
-// check says what is wrong with a model.
+// check returns an error for an invalid model.
 func (m *CostModel) check() error {
 	for c, curve := range m.Calls {
 		if err := curve.check(); err != nil {
@@ -110,7 +110,7 @@ func (m *CostModel) Unmap(n int, size int64) time.Duration {
 	return m.Calls[CallUnmap].At(size) + time.Duration(n-1)*m.UnmapNext
 }
 
-// carried returns what moving size bytes takes, without the queueing of the call that does it.
+// carried returns the time that moving size bytes takes, without that of queueing the call.
 func (m *CostModel) carried(c Call, size int64) time.Duration {
 	return max(0, m.Calls[c].At(size)-m.Calls[c].At(0))
 }

@@ -19,8 +19,8 @@ import (
 //	map_next_ns    nanoseconds for each further page of the same VirtualMemory.Map
 //	unmap_next_ns  the same of VirtualMemory.Unmap
 //
-// Sizes are bytes, or pieces of work in a graph, and costs whole nanoseconds; CostModel and Curve say what they mean.
-// Nothing else may be in it.
+// Sizes are bytes, or pieces of work in a graph, and costs are whole nanoseconds; CostModel and Curve say what they
+// mean. Other keys are errors.
 type costFile struct {
 	About     string                 `json:"about"`
 	Calls     map[string][]costPoint `json:"calls"`
@@ -33,7 +33,7 @@ type costPoint struct {
 	NS   int64 `json:"ns"`
 }
 
-// maxCostFile is far more than a model has use for.
+// maxCostFile is the maximum size of a file, in bytes: far more than a model needs.
 const maxCostFile = 1 << 20
 
 // ReadCostModel reads a model in the format of WriteTo. The error names an unknown key or method, a negative cost,

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A graph is what a capture recorded. The memory behind its addresses is looked up at each launch.
+// A graph is the work that a capture recorded. The memory behind its addresses is looked up at each launch.
 type graph struct {
 	d      *Device
 	id     uint64
@@ -21,7 +21,7 @@ type graph struct {
 	lastTick uint64
 }
 
-// Nodes is the number of pieces of work in the graph.
+// Nodes returns the number of pieces of work in the graph.
 func (g *graph) Nodes() int { return len(g.nodes) }
 
 // Launch queues the graph as one piece of work, after a wait for its last launch if that was on another stream.
@@ -51,7 +51,7 @@ func (g *graph) Launch(s driver.Stream) error {
 	return nil
 }
 
-// carried returns what the bytes of the graph's copies and fills take.
+// carried returns the time that the bytes of the graph's copies and fills take.
 func (g *graph) carried() (sum time.Duration) {
 	for i := range g.nodes {
 		n := &g.nodes[i]
@@ -96,8 +96,8 @@ func (g *graph) claim(tl *timeline) ([]work, error) {
 	return parts, d.refuse(CallLaunchGraph, faults)
 }
 
-// races returns a race for each two accesses of the last claim that conflict and are on branches that the capture does
-// not order. It goes through the claimed pieces in the order of their memory, and keeps those that still reach on.
+// races returns a race for each two accesses of the last claim that conflict and that the capture does not order. It
+// visits the claimed pieces in the order of their addresses, and keeps those that overlap the next.
 func (g *graph) races() (found []*RaceError) {
 	type extent struct {
 		piece
@@ -139,7 +139,7 @@ func (g *graph) races() (found []*RaceError) {
 	return found
 }
 
-// Close gives the graph up. Work of launches goes on.
+// Close destroys the graph. Launches that are queued are still done.
 func (g *graph) Close() error {
 	d := g.d
 	d.mu.Lock()

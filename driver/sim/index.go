@@ -9,8 +9,8 @@ import (
 // and reservations, the mappings of a reservation, the extents of contents and the cells of the shadow.
 //
 // It is a list of blocks of at most blockMax entries each, with the first start and the largest size of every block
-// kept beside it. Finding is two binary searches; inserting and removing moves at most one block's entries, and now and
-// then the list of blocks. At 10^6 intervals that is some 10^4 blocks, 80 KiB of starts. The zero value is empty.
+// kept beside it. Finding takes two binary searches; inserting and removing moves the entries of at most one block, and
+// sometimes the list of blocks. 10^6 intervals are some 10^4 blocks, with 80 KiB of starts. The zero value is empty.
 type index[V any] struct {
 	blocks []*[]interval[V]
 	starts []uint64 // of blocks[i]: the start of its first entry
@@ -112,7 +112,7 @@ func (x *index[V]) split(b int) {
 	x.measure(b + 1)
 }
 
-// measure finds the largest size of a block again.
+// measure computes the largest size of a block anew.
 func (x *index[V]) measure(b int) {
 	var largest uint64
 	for i := range *x.blocks[b] {
@@ -121,12 +121,12 @@ func (x *index[V]) measure(b int) {
 	x.sizes[b] = largest
 }
 
-// remove takes the entry at p out.
+// remove removes the entry at p.
 func (x *index[V]) remove(p pos) {
 	x.cut(p.block, p.entry, p.entry+1)
 }
 
-// cut takes entries [i, j) of a block out.
+// cut removes the entries [i, j) of a block.
 func (x *index[V]) cut(b, i, j int) {
 	x.n -= j - i
 	block := x.blocks[b]
@@ -140,7 +140,7 @@ func (x *index[V]) cut(b, i, j int) {
 	x.starts[b] = (*block)[0].start
 }
 
-// removeFrom takes out all entries that start in [start, end).
+// removeFrom removes all entries that start in [start, end).
 func (x *index[V]) removeFrom(start, end uint64) {
 	for {
 		p := x.floor(start)

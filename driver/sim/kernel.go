@@ -7,12 +7,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// kernels is the device seen as driver.Kernels.
+// kernels implements driver.Kernels.
 type kernels struct{ d *Device }
 
-// Kernels returns the interface that runs Go functions as kernels. A function runs when its turn in the stream comes,
-// under the device's lock. The stream's next Sync, CopyOut or Close returns its error, or the error for an access that
-// it had not declared; such an access is also in Reports.
+// Kernels implements driver.Device: kernels are Go functions. A function runs when the stream reaches it, under the
+// device's lock. The stream's next Sync, CopyOut or Close returns its error, or the error for an access that it had not
+// declared; such an access is also in Reports.
 func (d *Device) Kernels() driver.Kernels { return kernels{d} }
 
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
@@ -94,7 +94,7 @@ func gather(data []byte, src []piece) {
 
 // copyPieces copies between lists of pieces of the same length in all, cut differently.
 func copyPieces(dst, src []piece) {
-	var to, from uint64 // done of the first of each
+	var to, from uint64 // bytes copied of the first piece of each
 	for len(dst) > 0 {
 		p, q := &dst[0], &src[0]
 		n := min(p.n-to, q.n-from)
@@ -108,7 +108,8 @@ func copyPieces(dst, src []piece) {
 	}
 }
 
-// A view is a kernel's memory: what it declared. It loads from what it reads or writes, and stores to what it writes.
+// A view is the memory that a kernel may access: the ranges that it declared. It loads from ranges that are read or
+// written, and stores to those that are written.
 type view struct {
 	d    *Device
 	tl   *timeline

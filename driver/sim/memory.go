@@ -70,11 +70,11 @@ func (d *Device) Alloc(size int64) (driver.Pointer, error) {
 	return driver.Pointer(start), nil
 }
 
-// granule is the unit of addresses that allocations of less share.
+// granule is the unit of addresses that smaller allocations share.
 func (d *Device) granule() uint64 { return uint64(max(d.opts.Granularity, d.opts.Alignment)) }
 
-// takeAddresses finds addresses for an allocation, and giveAddresses takes them back. A granule that small ones have
-// shared stays theirs.
+// takeAddresses finds addresses for an allocation, and giveAddresses frees them. A granule that small allocations have
+// shared stays reserved for small ones.
 func (d *Device) takeAddresses(size uint64) (start uint64, ok bool) {
 	if size >= d.granule() {
 		return d.large.take(roundUp(size, d.granule()))
@@ -132,7 +132,7 @@ func (d *Device) Free(p driver.Pointer) error {
 	return nil
 }
 
-// remember keeps a range that was given back.
+// remember records a freed range.
 func (d *Device) remember(start, size uint64) {
 	if f := (freedRange{start, size, d.seq}); len(d.freed) < freedKept {
 		d.freed = append(d.freed, f)
@@ -175,7 +175,7 @@ func (d *Device) resolve(pieces []piece, r driver.Range) ([]piece, AccessKind, s
 	return pieces, 0, ""
 }
 
-// explain says why there is nothing at an address.
+// explain returns why there is no memory at an address.
 func (d *Device) explain(p uint64) (AccessKind, string) {
 	if e := d.allocs.find(p); e != nil {
 		return OutOfBounds, fmt.Sprintf("it lies %d bytes into the allocation [%#x, +%d)", p-e.start, e.start, e.size)

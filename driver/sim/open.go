@@ -22,12 +22,12 @@ type simulator struct{}
 //	granularity=SIZE   of virtual memory
 //	alignment=SIZE     of Alloc
 //	base=ADDRESS       lowest address, such as 0x7f0000000000
-//	seed=N             of fresh memory's noise and of random
+//	seed=N             of the noise in fresh memory, and of random
 //	pinned=SIZE        of host memory that may be page-locked
 //	cost=h200|none     the cost model, or
-//	cost=PATH          a file of one, as ReadCostModel reads it; a path has no comma
+//	cost=PATH          a file for ReadCostModel; the path must not contain a comma
 //	ordinal=N          the device's number, for programs that open several
-//	random             work completes at random later calls
+//	random             work completes at later calls, chosen at random
 //	held               work completes on demand
 //	unchecked          no race detector
 //	reportonly         races do not make calls fail
@@ -125,7 +125,7 @@ func number(value string) (uint64, error) {
 	return n, nil
 }
 
-// costModel returns the model of that name, or of the file.
+// costModel returns the model with a name, or that in a file.
 func costModel(name string) (*CostModel, error) {
 	switch name {
 	case "h200":
@@ -148,5 +148,5 @@ func (simulator) Devices() ([]driver.Listing, error) {
 	return []driver.Listing{{Spec: "sim", Info: d.Info(), Free: d.Info().TotalMemory}}, nil
 }
 
-// Diagnose finds nothing: it needs nothing.
+// Diagnose returns no findings, since the driver needs nothing of the machine.
 func (simulator) Diagnose() []driver.Finding { return nil }

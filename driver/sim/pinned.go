@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// pinned is the device seen as driver.Pinned.
+// pinned implements driver.Pinned.
 type pinned struct{ d *Device }
 
 // A region is page-locked host memory: Go's, which the device keeps alive, or the caller's.
@@ -20,12 +20,12 @@ type region struct {
 }
 
 const (
-	poison = 0xdd    // what memory reads as after FreeHost
+	poison = 0xdd    // the bytes of memory after FreeHost
 	period = 4 << 10 // bytes after which the noise in fresh memory repeats
 )
 
-// Pinned returns the device's page-locked memory. It comes from Go's heap, which does not move either, reads as noise
-// at first, and is overwritten when it is freed. There is as much of it as Options.Pinned says.
+// Pinned implements driver.Device. The memory comes from Go's heap, where it does not move. It contains noise at first,
+// and is overwritten when it is freed. Options.Pinned is the maximum.
 func (d *Device) Pinned() driver.Pinned { return pinned{d} }
 
 // span returns the addresses of a slice's bytes.
@@ -40,7 +40,7 @@ func (d *Device) isPinned(b []byte) bool {
 	return e != nil && size <= e.end()-start
 }
 
-// regions returns all regions, in the order of the calls that made them: their addresses are chance.
+// regions returns all regions in the order of the calls that made them, since their addresses differ between runs.
 func (d *Device) regions() (all []*region) {
 	for i := d.pinned.first(); d.pinned.valid(i); i = d.pinned.next(i) {
 		all = append(all, d.pinned.at(i).value)
@@ -79,7 +79,7 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	if err := d.roomToPin(CallAllocHost, size); err != nil {
 		return nil, err
 	}
-	r := &region{bytes: make([]byte, max(size, 16))[:size:size]} // Go aligns less than that to nothing
+	r := &region{bytes: make([]byte, max(size, 16))[:size:size]} // Go does not align smaller slices
 	fresh := d.newObject(size)
 	n := min(len(r.bytes), period)
 	fresh.load(r.bytes[:n], 0)
@@ -185,7 +185,7 @@ func (p pinned) copy(c Call, s driver.Stream, there driver.Pointer, here []byte)
 	return d.do(own.timeline, work{call: c, data: here}, reads, writes)
 }
 
-// wantPinned fails unless b is page-locked. No bytes always are.
+// wantPinned fails unless b is page-locked or empty.
 func (d *Device) wantPinned(c Call, b []byte) error {
 	if len(b) > 0 && !d.isPinned(b) {
 		return d.fail(c, driver.ErrInvalid, fmt.Sprintf("the %d bytes are not page-locked memory of this device",

@@ -8,12 +8,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A timeline is the queue of one stream number. Work, waits and marks take consecutive ticks and complete in order;
-// what is up to done has completed, what is up to queued has been asked for. A mark is the tick that was last taken
-// when it was made, so each mark of a held stream completes by itself.
+// A timeline is the queue of one stream number. Work, waits and marks take consecutive ticks and complete in order:
+// ticks up to done have completed, and ticks up to queued have been queued. A mark is its own tick, so each mark of a
+// held stream completes separately.
 //
-// A wait names a tick that was taken before it, so waits cannot form a circle, and what must be complete before a piece
-// of work can always be completed.
+// A wait names a tick that was taken before it. So waits cannot form a cycle, and the work that must precede a piece of
+// work can always be completed.
 type timeline struct {
 	id           driver.StreamID
 	queued, done uint64
@@ -22,11 +22,11 @@ type timeline struct {
 	held         bool
 	runnable     bool        // in Device.runnable: not held, and something in the queue
 	occupied     atomic.Bool // the newest piece of work in the queue is Occupy's
-	err          error       // of kernels, not told yet
+	err          error       // of kernels, not returned yet
 
-	branch   *branch   // of a capture that the stream is in; see capture.go
-	versions []version // what the next work comes after; see clock.go
-	hostTurn uint64    // of Device.hostTurn when it was last joined
+	branch         *branch   // of a capture that the stream is in; see capture.go
+	versions       []version // of the stream's clock; see clock.go
+	hostGeneration uint64    // of Device.hostGeneration when it was last joined
 }
 
 // work is one entry of a queue, by the call that made it.
@@ -51,7 +51,7 @@ func (d *Device) newTimeline() *timeline {
 	return tl
 }
 
-// submit queues w as the timeline's next tick, or does it at once if nothing stands in the way.
+// submit queues w as the timeline's next tick, or does it at once if nothing precedes it and the stream is not held.
 func (d *Device) submit(tl *timeline, w work) {
 	tl.queued++
 	w.seq = d.seq
@@ -74,7 +74,7 @@ func (d *Device) submit(tl *timeline, w work) {
 
 func (w *work) blocked() bool { return w.call == CallWaitFor && w.other.done < w.tick }
 
-// endless reports whether w completes only when it is made to.
+// endless reports whether w never completes by itself.
 func (w *work) endless() bool { return w.call == callOccupy }
 
 // idle reports whether w does nothing: no call waits for it alone.
@@ -123,8 +123,8 @@ func (d *Device) step(tl *timeline) {
 	d.perform(tl, &w)
 }
 
-// drain completes a timeline's work up to a tick and whatever that waits for, held or not. It reports whether there was
-// any work among that, and not marks and waits alone.
+// drain completes a timeline's work up to a tick, and all work that it waits for, held or not. It reports whether any
+// of that was work other than marks and waits.
 func (d *Device) drain(tl *timeline, tick uint64) (worked bool) {
 	if tl.done >= tick {
 		return false
@@ -190,7 +190,7 @@ func (d *Device) stepAtRandom() {
 	}
 }
 
-// syncAll completes everything, and the host knows. It reports what drain does.
+// syncAll completes all work, and records that the host knows. Its result is that of drain.
 func (d *Device) syncAll() (worked bool) {
 	if d.queued > 0 {
 		for _, tl := range d.timelines {
@@ -201,14 +201,14 @@ func (d *Device) syncAll() (worked bool) {
 	return worked
 }
 
-// takeError returns err joined with the kernels' errors that were not told yet, which are told by that.
+// takeError returns err joined with the kernels' errors that no call has returned yet.
 func (tl *timeline) takeError(err error) error {
 	err, tl.err = join(err, tl.err), nil
 	return err
 }
 
-// The methods below are the test's hand on the queues. They name streams by number, so they work through wrappers, cost
-// nothing and count as no call. They panic if no stream ever had the number.
+// With the methods below a test controls the queues. They name streams by number, so they work through wrappers. They
+// cost nothing and do not count as calls. They panic if no stream ever had the number.
 
 func (d *Device) timelineFor(id driver.StreamID) *timeline {
 	if int(id) >= len(d.timelines) {

@@ -118,7 +118,7 @@ type Leaks struct {
 	Streams      []driver.StreamID
 	Pinned       []int64 // bytes of page-locked memory, registered memory too, in the order of the calls
 	Stamps       []uint64
-	Graphs       []uint64 // numbered from 1 in the order of their captures' ends
+	Graphs       []uint64 // numbered from 1 in the order in which their captures ended
 }
 
 // Empty reports whether the lists are empty.

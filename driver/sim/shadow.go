@@ -11,10 +11,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A cell is the accesses to a run of bytes that later ones must still be compared with. An access is left out once one
-// that comes after it, and conflicts with all that it conflicts with, is in: an access that is unordered with the first
-// and conflicts with it is then unordered with the second, and conflicts. So no race is missed by leaving out, even
-// after others were found, and a program without races has at most one write and one read a stream in a cell.
+// A cell holds the accesses to a run of bytes that later accesses must be compared with. An access is removed when one
+// is added that comes after it and conflicts with every access that it conflicts with: a later access that races with
+// the removed one then races with the added one too. So no race is missed, even after others were found, and a program
+// without races has at most one write, and one read by each stream, in a cell.
 //
 // Cells are of the bytes of an object, not of addresses. They are shared and never changed in place.
 type cell []*Access
@@ -25,7 +25,7 @@ type claim struct {
 	lo, hi int
 }
 
-// access returns what the accesses of a piece of work have in common, if it is the timeline's next.
+// access returns the fields that all accesses of a piece of work share, if the work is the timeline's next.
 func (w *work) access(d *Device, tl *timeline) Access {
 	a := Access{
 		Seq: d.seq, Stream: tl.id, Tick: tl.queued + 1, Call: w.call, Graph: w.graph, Node: w.node, Site: d.site(),
@@ -36,9 +36,9 @@ func (w *work) access(d *Device, tl *timeline) Access {
 	return a
 }
 
-// claim finds the memory of a call's accesses, puts it into d.reads and d.writes, and checks them; common is what they
-// have in common. If it fails, every access at fault has its report. Otherwise the caller may still refuse the call, or
-// go on to record.
+// claim finds the memory of a call's accesses, puts it into d.reads and d.writes, and checks it; common has the fields
+// that the accesses share. If claim fails, it has reported every invalid access. Otherwise the caller may still refuse
+// the call, or continue with record.
 func (d *Device) claim(common Access, reads, writes []driver.Range) error {
 	d.startClaims(d.timelines[common.Stream])
 	return d.refuse(common.Call, d.addClaims(nil, common, reads, writes))
@@ -95,7 +95,7 @@ func (d *Device) report(faults []error, err error, fault bool) []error {
 	return faults
 }
 
-// refuse makes one error of faults, or nil of none.
+// refuse joins faults to one error; it returns nil if there are none.
 func (d *Device) refuse(c Call, faults []error) error {
 	switch len(faults) {
 	case 0:
@@ -191,7 +191,7 @@ func (o *object) remember(tl *timeline, a *Access, off, end uint64) {
 	}
 }
 
-// use notes an access through a mapping, as the last of its stream.
+// use records an access through a mapping as the last one of its stream.
 func (m *mapping) use(a *Access) {
 	for i, b := range m.uses {
 		if b.Stream == a.Stream {
@@ -225,13 +225,12 @@ func (d *Device) checkUnmap(mappings *index[*mapping], first pos, r driver.Range
 	return d.refuse(CallUnmap, faults)
 }
 
-// site returns the file and line of the caller, or nothing if that is not asked for. Few callers are more than a few
-// calls away.
+// site returns the file and line of the caller, or "" unless Options.CallSites is set.
 func (d *Device) site() string {
 	if !d.opts.CallSites {
 		return ""
 	}
-	var pcs [16]uintptr
+	var pcs [16]uintptr // first four, since most callers are close
 	for from, to := 0, 4; from < len(pcs); from, to = to, len(pcs) {
 		n := runtime.Callers(2+from, pcs[from:to])
 		for _, pc := range pcs[from : from+n] {

@@ -12,7 +12,7 @@
 // however they happened to complete. Reports and Leaks list them and what was left open.
 //
 // Time is virtual: each call adds its cost by a CostModel to Now. Sizes are bytes. A Device is safe for concurrent use,
-// and never blocks: a call that has to wait makes the work it waits for complete. Compute time is not modelled, races
+// and never blocks: a call that has to wait completes the work that it waits for. Compute time is not modelled, races
 // on host memory are not found, and Peers and Sharing are nil.
 package sim
 
@@ -33,26 +33,26 @@ import (
 // real device. Contents are exact but sparse (contents.go): a Fill of 100 GiB takes one record, and unwritten memory
 // reads as noise that differs between allocations.
 //
-// Time. No clock is read. Each call adds what it costs by a CostModel (cost.go, read from a file: costfile.go) to the
+// Time. No clock is read. Each call adds its cost by a CostModel (cost.go, read from a file: costfile.go) to the
 // virtual time Now, as though the caller waited for all of it; work on different streams does not overlap in that time.
-// A stamp (timing.go) is the virtual time at which its turn in the stream came.
+// A stamp (timing.go) is the virtual time at which the stream reached it.
 //
-// Order. A call to a stream queues work. By default it completes at once unless it waits for a stream that is held;
-// Hold, Advance, Complete and Resume, or a seed, let tests decide otherwise (queue.go), and Occupy stands for work of
-// unknown length (occupy.go). A call that must wait (Sync, CopyOut, Free, Close) forces what it waits for to complete,
-// held or not, together with what that depends on: nothing in this package ever blocks. A copy from or to page-locked
-// memory (pinned.go) reads or writes that when it completes, so that memory that is used again too early shows.
+// Order. A call to a stream queues work. By default the work completes at once, unless it waits for a stream that is
+// held. Tests change this by Hold, Advance, Complete and Resume, or by a seed (queue.go); Occupy stands for work of
+// unknown length (occupy.go). A call that must wait (Sync, CopyOut, Free, Close) completes the work that it waits for,
+// held or not, and all that this work depends on: no call of this package blocks. A copy from or to page-locked memory
+// (pinned.go) reads or writes that memory when it completes, so it detects memory that is reused too early.
 //
 // Graphs. While a stream captures (capture.go), work on it is recorded by its addresses, which are looked up at each
-// launch (graph.go). A launch is one piece of work; to the checks below it is the accesses of what was recorded, on the
-// stream that it is launched on, and those of two branches that the captured program does not order are a race.
+// launch (graph.go). A launch is one piece of work. The checks below see the accesses of the recorded work, on the
+// stream of the launch; two conflicting accesses that the captured program does not order are a race.
 //
 // Checks. Every access that a call declares is looked up when the call is made: an address that is free, or reserved
 // but not mapped, or a range that leaves its allocation, is an *AccessError. Two accesses to the same bytes of memory
 // (not of addresses: a page may have several), at least one of them a write, must be ordered by the program: on one
-// stream, by Mark and WaitFor, or by the host having waited (Sync, CopyOut, Reached that said true, Free, Close of a
-// stream). If they are not, whatever the order in which they happened to complete, that is a *RaceError (clock.go,
-// shadow.go). The host is one thread of control: two calls are ordered as they were made.
+// stream, by Mark and WaitFor, or by a wait of the host (Sync, CopyOut, a Reached that returned true, Free, Close of a
+// stream). If they are not, they are a *RaceError, in whatever order they completed (clock.go, shadow.go). The host is
+// one thread of control: two calls are ordered as they were made.
 //
 // # Data structures and invariants
 //
@@ -62,7 +62,7 @@ import (
 //	                       ticks go on when a number is used again
 //	used                   = bytes of allocations + bytes of pages that are not dropped or still mapped <= Total
 //	locked                 = bytes of page-locked memory <= Pinned
-//	capture                what some streams record: each has a branch of at most one capture, which End takes away
+//	capture                the work that some streams record; each has a branch of at most one capture, until End
 //
 // One mutex guards the device; kernels' functions run under it. There are no goroutines, and nothing depends on the
 // order of a map.
@@ -144,16 +144,16 @@ type Device struct {
 	graphs    map[uint64]*graph
 	lastGraph uint64
 
-	timelines []*timeline
-	idle      []driver.StreamID // of closed streams, descending
-	standard  *Stream
-	runnable  []*timeline // not held, with work queued
-	queued    int         // pieces of work in all queues
-	host      clock       // what the host knows to be done
-	hostTurn  uint64      // how often host changed
+	timelines      []*timeline
+	idle           []driver.StreamID // of closed streams, descending
+	standard       *Stream
+	runnable       []*timeline // not held, with work queued
+	queued         int         // pieces of work in all queues
+	host           clock       // the work that the host knows to be done
+	hostGeneration uint64      // how often host changed
 
 	reports []error
-	leaks   *Leaks  // what Close found
+	leaks   *Leaks  // found by Close
 	reads   []piece // scratch of one call, from here on
 	writes  []piece
 	claims  []claim
@@ -177,7 +177,8 @@ func New(opts Options) *Device {
 	if opts.NoVirtualMemory {
 		d.info.Granularity = 0
 	}
-	// Memory has more addresses than bytes, so that holes between allocations never stand in the way of the last byte.
+	// Memory has more addresses than bytes, so that the last byte can be allocated however fragmented the addresses
+	// are.
 	const step = 1 << 40
 	addresses := max(16*step, (4*uint64(opts.Total)+step-1)&^(step-1))
 	d.large.give(uint64(opts.Base), addresses)
@@ -186,7 +187,7 @@ func New(opts Options) *Device {
 	return d
 }
 
-// complete puts defaults in and checks the rest.
+// complete fills in defaults, and returns an error for an invalid option.
 func (o *Options) complete() error {
 	set := func(v *int64, to int64) {
 		if *v == 0 {
@@ -232,7 +233,7 @@ func (d *Device) Processes() ([]driver.ProcessMemory, error) {
 	}
 }
 
-// Peers is nil: a device knows of no other.
+// Peers is nil: a device cannot access the memory of another.
 func (d *Device) Peers() driver.Peers { return nil }
 
 // Sharing is nil: no other process can see the device.

@@ -1,7 +1,7 @@
 package sim
 
-// A space assigns addresses, first fit: the lowest hole that has room. Its holes are disjoint and no two of them
-// touch. Sizes that are multiples of one alignment, from a range that starts at such, give addresses that are.
+// A space assigns addresses, first fit: the lowest hole that has room. Its holes are disjoint and no two of them touch.
+// If all sizes and the start of the range are multiples of an alignment, so are the addresses.
 type space struct {
 	holes index[struct{}]
 }
@@ -25,12 +25,12 @@ func (s *space) take(size uint64) (start uint64, ok bool) {
 			}
 			return start, true
 		}
-		s.holes.measure(b) // it is smaller by now, and need not be searched again
+		s.holes.measure(b) // the recorded largest size was only a bound
 	}
 	return 0, false
 }
 
-// give adds addresses: new ones, or what take returned.
+// give adds addresses: new ones, or those that take returned.
 func (s *space) give(start, size uint64) {
 	end := start + size
 	left := s.holes.floor(start)

@@ -44,8 +44,8 @@ func (d *Device) DefaultStream() driver.Stream { return d.standard }
 // ID returns the stream's number.
 func (s *Stream) ID() driver.StreamID { return s.timeline.id }
 
-// begin starts a call on the stream; the caller holds the lock. What is captured costs no more than it would for no
-// bytes.
+// begin starts a call on the stream. A captured call costs as much as the same call for 0 bytes. The caller holds the
+// lock.
 func (s *Stream) begin(c Call, size int64, args ...uint64) error {
 	if s.timeline.branch != nil {
 		size = 0
@@ -179,7 +179,7 @@ func (s *Stream) Mark() (driver.Mark, error) {
 	return driver.Mark{Stream: tl.id, Tick: tl.queued}, nil
 }
 
-// valid panics unless m is a mark that the timeline has given. What calls is as in own.
+// valid panics unless m is a mark of the timeline. call is as in ownStream.
 func (tl *timeline) valid(call any, m driver.Mark) {
 	if m.Stream != tl.id || m.Tick > tl.queued {
 		panic(fmt.Sprintf("driver/sim: %v: the mark of stream %d at tick %d is not one of stream %d, which is at %d",
@@ -194,7 +194,7 @@ func (s *Stream) Reached(m driver.Mark) (bool, error) {
 	defer d.mu.Unlock()
 	tl.valid(CallReached, m)
 	if tl.branch != nil && tl.branch.holds(m) && !d.closed {
-		return false, nil // it is known without asking
+		return false, nil // without a call of the device
 	}
 	if err := d.begin(CallReached, d.cost(CallReached, 0), uint64(m.Stream), m.Tick); err != nil {
 		return false, err
@@ -228,7 +228,7 @@ func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	return nil
 }
 
-// ownStream returns s as a stream of the device, and panics if it is not. The caller is a Call, or a name.
+// ownStream returns s as a stream of the device, and panics if it is not one. call is a Call, or the name of a method.
 func (d *Device) ownStream(call any, s driver.Stream) *Stream {
 	if o, ok := s.(*Stream); ok && o != nil && o.d == d {
 		return o
@@ -236,8 +236,8 @@ func (d *Device) ownStream(call any, s driver.Stream) *Stream {
 	panic(fmt.Sprintf("driver/sim: %v: the stream (%T) is nil or of another device", call, s))
 }
 
-// Sync completes the work queued so far, and returns the errors of kernels among it. If there is work to complete and
-// ctx has ended, it completes nothing and returns ctx's error.
+// Sync completes the work queued so far, and returns the errors of its kernels. If there is work to complete and ctx
+// has ended, it completes nothing and returns the error of ctx.
 func (s *Stream) Sync(ctx context.Context) error {
 	d, tl := s.d, s.timeline
 	d.mu.Lock()
@@ -253,7 +253,7 @@ func (s *Stream) Sync(ctx context.Context) error {
 	return tl.takeError(nil)
 }
 
-// Close completes the stream's work and ends it. It returns the errors of kernels that no Sync has told yet.
+// Close completes the stream's work and ends it. It returns the errors of kernels that no Sync has returned yet.
 func (s *Stream) Close() error {
 	d, tl := s.d, s.timeline
 	d.mu.Lock()
@@ -273,7 +273,7 @@ func (s *Stream) Close() error {
 	return tl.takeError(nil)
 }
 
-// join joins errors, of which at most one is usual.
+// join joins two errors. If one is nil, it returns the other itself.
 func join(a, b error) error {
 	if a == nil {
 		return b

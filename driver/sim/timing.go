@@ -7,18 +7,18 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// timing is the device seen as driver.Timing.
+// timing implements driver.Timing.
 type timing struct{ d *Device }
 
-// A stamp is a mark, with the virtual time at which its turn came.
+// A stamp is a mark, with the virtual time at which the stream reached it.
 type stamp struct {
 	mark driver.Mark
 	at   time.Duration
 }
 
-// Timing returns the device's clock, which is Now: the virtual time at which a stamp's turn in its stream came, the
-// call that made it included. The time between two stamps is the time of the calls between them by the cost model, on
-// all streams. Equal calls have equal times.
+// Timing implements driver.Device. The clock is Now: a stamp is the virtual time at which its stream reached it,
+// including the cost of the call to Stamp. The time between two stamps is the cost of the calls between them, on all
+// streams. Equal calls have equal times.
 func (d *Device) Timing() driver.Timing { return timing{d} }
 
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
@@ -46,7 +46,7 @@ func (d *Device) stamp(c Call, s driver.Stamp) (*stamp, error) {
 	return st, nil
 }
 
-// Elapsed, if it succeeds, tells the host that the work before both stamps is done, as Reached does.
+// Elapsed, like Reached, orders the host after the work before both stamps if it succeeds.
 func (t timing) Elapsed(from, to driver.Stamp) (time.Duration, error) {
 	d := t.d
 	d.mu.Lock()

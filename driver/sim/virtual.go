@@ -6,10 +6,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// virtualMemory is the device seen as driver.VirtualMemory.
+// virtualMemory implements driver.VirtualMemory.
 type virtualMemory struct{ d *Device }
 
-// A reservation is a range of addresses; where it has no mapping it is Reserved, where it has one Mapped.
+// A reservation is a range of addresses, of which some are mapped.
 type reservation struct {
 	mappings index[*mapping]
 }
@@ -114,7 +114,7 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	return driver.Page{ID: d.lastPage, Size: size}, nil
 }
 
-// page finds a page that is not dropped, or says what is wrong with it.
+// page finds a page that is not dropped, or returns an error that says what is wrong with it.
 func (d *Device) page(c Call, h driver.Page) (*page, error) {
 	pg := d.pages[h.ID]
 	switch {
@@ -144,7 +144,7 @@ func (v virtualMemory) Drop(h driver.Page) error {
 	return nil
 }
 
-// reclaim gives a page's memory back once nothing holds it.
+// reclaim frees a page's memory once the page is dropped and mapped nowhere.
 func (d *Device) reclaim(pg *page) {
 	if pg.dropped && pg.mapped == 0 {
 		d.used -= pg.size
