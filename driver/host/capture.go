@@ -8,17 +8,18 @@ import (
 	"github.com/ashlar-go/ashlar/internal/order"
 )
 
-// A capture is a list of the work that was asked of its streams, in the order of the calls.
+// A capture is the list of the work that was recorded on its streams, in the order of the calls.
 //
-// Every piece takes a tick of its stream, as queued work does, and so do Begin and waits for marks of the capture:
-// ticks from stream.entered on are the capture's, those before are queued work's. They count as done when the capture
-// has ended and the work queued before it is done: a stream that has such work queues, on leaving, one piece that does
-// nothing and counts for all of them. So a mark is a tick here too, and is not reached while the capture lasts.
+// Every piece takes a tick of its stream, as queued work does, and so do Begin and waits for marks of the capture.
+// Ticks from stream.entered on belong to the capture, and those before to queued work. Ticks of the capture are done
+// when the capture has ended and the work queued before it is done: a stream that still has such work queues one empty
+// piece of work when it leaves the capture, which stands for all of them. So a mark in a capture is a tick too, and is
+// not reached while the capture lasts.
 //
-// The order of the calls is one in which the work may be done: a stream can wait only for a mark that was taken before.
-// What comes before what by the streams and the waits alone, the branches know.
+// The work may be done in the order of the calls, since a stream can wait only for a mark that was taken before. The
+// branches hold the order that the streams and the waits alone require.
 type capture struct {
-	origin *stream // which began it
+	origin *stream // the stream that began it
 
 	mu      sync.Mutex // taken with a stream's held
 	over    bool
@@ -33,14 +34,14 @@ type member struct {
 	branch *order.Branch
 }
 
-// A task is work to do at each launch.
+// A task is work that each launch does.
 type task struct {
 	call string
 	do   func() error
-	uses []span // the memory that it touches; a kernel's accesses are looked up as they are made
+	uses []span // the memory that it touches; a kernel's accesses are checked when they are made
 }
 
-// capturing reports whether s is part of a capture, and takes it out of one that is over. s.mu is held.
+// capturing reports whether s is part of a capture. If the capture has ended, it removes s from it. s.mu is held.
 func (s *stream) capturing() bool {
 	if s.capture == nil {
 		return false
@@ -54,7 +55,7 @@ func (s *stream) capturing() bool {
 	return !over
 }
 
-// captureOf returns the capture that a mark was taken in, if it goes on, and the stream's branch of it.
+// captureOf returns the capture in which a mark was taken, unless it has ended, and the stream's branch of it.
 func (s *stream) captureOf(tick uint64) (*capture, *order.Branch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +74,8 @@ func (s *stream) joinCapture(c *capture) {
 	c.members = append(c.members, member{s, s.branch})
 }
 
-// record takes a tick of s for what a step adds to its capture. It returns false if that has ended since: then s is
-// an ordinary stream again. s.mu is held.
+// record calls step to add to the capture of s, and takes a tick of s for it. It returns false if the capture has ended
+// in between; then s is an ordinary stream again. s.mu is held.
 func (s *stream) record(step func(*capture)) bool {
 	c := s.capture
 	c.mu.Lock()
@@ -140,7 +141,7 @@ func (s *stream) join(c *capture, from *order.Branch, o *stream, tick uint64) er
 	return nil
 }
 
-// stop ends the capture and returns what is in it. What comes later is no part of it.
+// stop ends the capture and returns its streams and its work. Later work is not part of it.
 func (c *capture) stop() ([]member, []task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

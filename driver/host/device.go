@@ -18,11 +18,11 @@ type device struct {
 	info  driver.Info
 	place placement
 
-	mu       sync.RWMutex // read to look an address up, written to change anything
+	mu       sync.RWMutex // held for reading to look up an address, and for writing to change anything
 	closed   bool
 	used     int64 // bytes allocated
 	blocks   spans.Table[block]
-	streams  []*stream // by number; a closed one stays until its number is given again
+	streams  []*stream // by number; a closed one stays until its number is used again
 	reserved spans.Table[*reservation]
 	pages    map[uint64]*page
 	lastPage uint64
@@ -35,17 +35,17 @@ type device struct {
 	stamps    stamps
 }
 
-// An export is what lets other processes open a block: its memory is a file of its own then, named by the handle.
+// An export lets other processes open a block, whose memory is then a file of its own. The handle names the file.
 type export struct {
 	handle []byte
 	memory physical
 }
 
-// A block is what Alloc returned, or Import.
+// A block is memory that Alloc or Import returned.
 type block struct {
 	leaving  bool    // while Free or Forget waits for queued work
 	imported bool    // another process's: not counted as allocated here
-	export   *export // what other processes open, if it was exported
+	export   *export // nil: not exported
 }
 
 func newDevice(o Options, pages physical) *device {
@@ -76,8 +76,8 @@ func (d *device) Available() (free, total int64, err error) {
 	return d.info.TotalMemory - d.used, d.info.TotalMemory, nil
 }
 
-// Processes is not told: a budget is this device's own, and which other programs hold the machine's memory is not
-// asked.
+// Processes returns driver.ErrUnsupported: the total is a budget of this device alone, and does not say which other
+// programs use the machine's memory.
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{
 		Call: "Processes", Code: driver.ErrUnsupported, Detail: "the host's memory is not told by process",
@@ -123,7 +123,7 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 	return p, nil
 }
 
-// Free waits for the work queued on all streams before it gives the block back.
+// Free waits for the work queued on all streams before it returns the block to the system.
 func (d *device) Free(p driver.Pointer) error { return d.free("Free", "Alloc", p, false) }
 
 // free waits for the work queued on all streams and frees a block, which must be imported or not.
@@ -138,7 +138,7 @@ func (d *device) free(call, from string, p driver.Pointer, imported bool) error 
 		d.mu.Unlock()
 		return invalidError(call, "%#x is not the start of a block from %s", p, from)
 	}
-	d.blocks[i].Value.leaving = true // but still there for kernels that are queued
+	d.blocks[i].Value.leaving = true // queued kernels may still access it
 	streams := slices.Clone(d.streams)
 	d.mu.Unlock()
 
@@ -158,7 +158,7 @@ func (d *device) free(call, from string, p driver.Pointer, imported bool) error 
 	return nil
 }
 
-// unmapBlock gives the memory of a block back. d.mu is held.
+// unmapBlock returns the memory of a block to the system. d.mu is held.
 func (d *device) unmapBlock(b spans.Entry[block]) error {
 	if !b.Value.imported {
 		d.used -= b.Size
@@ -170,8 +170,8 @@ func (d *device) unmapBlock(b spans.Entry[block]) error {
 	return err
 }
 
-// NewStream starts a goroutine. The number of a closed stream is given again, and its ticks go on, so that the marks of
-// the closed one stay reached.
+// NewStream starts a goroutine. It uses the number of a closed stream again, and continues its ticks, so that the marks
+// of the closed stream stay reached.
 func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
 	if o.Foreign != 0 {
 		return nil, &driver.Error{
@@ -263,19 +263,19 @@ func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
 	if own || slices.ContainsFunc(peers, func(o peer) bool { return o.allows(d, p, n) }) {
 		return nil
 	}
-	if closed { // only now: kernels still run while Close waits
+	if closed { // checked last, because kernels still run while Close waits
 		return closedError(call)
 	}
 	return invalidError(call, "the %d bytes at %#x are not in one block, nor in mapped pages of one reservation", n, p)
 }
 
-// inBlock says whether n > 0 bytes at p are in one block; two side by side are not one. d.mu is held.
+// inBlock reports whether n > 0 bytes at p are in one block, and not in two adjacent ones. d.mu is held.
 func (d *device) inBlock(p driver.Pointer, n int64) bool {
 	i := d.blocks.Find(p)
 	return i >= 0 && n <= int64(d.blocks[i].End()-p)
 }
 
-// inPages says whether n > 0 bytes at p are in mapped pages of one reservation, shared with a peer unless it is nil.
+// inPages reports whether n > 0 bytes at p are in mapped pages of one reservation, shared with a peer unless it is nil.
 // d.mu is held.
 func (d *device) inPages(p driver.Pointer, n int64, with *device) bool {
 	i := d.reserved.Find(p)

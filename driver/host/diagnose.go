@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// Devices lists the machine's memory, once: more devices of it are a matter of Options.
+// Devices lists the machine's memory as one device. Open can open it several times, with other Options.
 func (hostDriver) Devices() ([]driver.Listing, error) {
 	d, err := Open(Options{})
 	if err != nil {
@@ -18,7 +18,7 @@ func (hostDriver) Devices() ([]driver.Listing, error) {
 	return []driver.Listing{{Spec: "host", Info: info, Free: info.TotalMemory}}, nil
 }
 
-// Diagnose tells how much memory there is, and which abilities the operating system has for.
+// Diagnose reports how much memory there is, and which abilities the operating system supports.
 func (hostDriver) Diagnose() []driver.Finding {
 	memory := driver.Finding{What: "memory of the machine"}
 	if total, err := totalMemory(); err != nil {
@@ -30,7 +30,7 @@ func (hostDriver) Diagnose() []driver.Finding {
 	return append([]driver.Finding{memory}, systemFindings()...)
 }
 
-// virtualFinding tells whether there is memory apart from addresses.
+// virtualFinding reports whether there is virtual memory.
 func virtualFinding() driver.Finding {
 	f := driver.Finding{What: "virtual memory", Where: "memfd_create", Found: "works"}
 	pages, err := openPhysical(placement{})

@@ -17,7 +17,7 @@ func systemFindings() []driver.Finding {
 	return []driver.Finding{virtualFinding(), sharingFinding(), lockedFinding(), mappingsFinding(), nodesFinding()}
 }
 
-// sharingFinding tells whether handles of other processes could be opened.
+// sharingFinding reports whether handles of other processes could be opened.
 func sharingFinding() driver.Finding {
 	f := driver.Finding{What: "sharing between processes", Where: "/proc/self", Found: "works"}
 	if _, err := startOf(unix.AT_FDCWD, "/proc/self/stat"); err != nil {
@@ -27,7 +27,7 @@ func sharingFinding() driver.Finding {
 	return f
 }
 
-// lockedFinding tells how much memory a process may lock. Few hosts allow much, and Pinned works without.
+// lockedFinding reports how much memory a process may lock. Few hosts allow much; Pinned works without locked memory.
 func lockedFinding() driver.Finding {
 	f := driver.Finding{What: "locked memory", Where: "RLIMIT_MEMLOCK"}
 	var limit unix.Rlimit
@@ -61,7 +61,7 @@ func mayLockAll(status []byte) bool {
 	return false
 }
 
-// mappingsFinding tells how many mappings a process may have: each block of Alloc and each mapped page is one.
+// mappingsFinding reports how many mappings a process may have: each block of Alloc and each mapped page is one.
 func mappingsFinding() driver.Finding {
 	const name, usual = "/proc/sys/vm/max_map_count", 65530
 	f := driver.Finding{What: "mappings of a process", Where: name}
@@ -77,11 +77,11 @@ func mappingsFinding() driver.Finding {
 	return f
 }
 
-// nodesFinding tells whether the machine's memory is all equally near.
+// nodesFinding reports whether all of the machine's memory is equally near to every processor.
 func nodesFinding() driver.Finding {
 	const pattern = "/sys/devices/system/node/node[0-9]*"
 	f := driver.Finding{What: "NUMA nodes", Where: pattern}
-	nodes, _ := filepath.Glob(pattern) // whose only error is a bad pattern
+	nodes, _ := filepath.Glob(pattern) // the only error is that of a bad pattern
 	switch len(nodes) {
 	case 0:
 		f.Found = "not told"

@@ -12,27 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sharedEvent is a sealed file that processes share, with two counters in it. Every record, in whatever process,
-// takes the next number and locks the byte of that number (most lie far behind the end of the file, which locks do not
-// mind) until the recording stream has got there. The newest number is published once its byte is locked, so:
+// A sharedEvent is a sealed file with two counters that processes share. Every record, in any process, takes the next
+// number and locks the byte of that number in the file until the recording stream has reached it. (Most of these bytes
+// are beyond the end of the file, where locks are permitted.) The newest number is published once its byte is locked,
+// so:
 //
-//   - The last record is reached if no process holds its byte. Asking that waits for nothing.
-//   - To wait for it is to wait for a moment's shared lock of its byte, in the stream's own goroutine. The kernel wakes it
-//     at once, and, since it unlocks what a process leaves behind, also when the recorder dies. No clock is needed.
+//   - The last record is reached if no process holds its byte. This can be tested without a wait.
+//   - To wait for it, the stream's own goroutine takes a shared lock of its byte, and releases it at once. The kernel
+//     wakes the goroutine when the record is reached, and also when the recorder dies, since it then releases the
+//     recorder's locks. No clock is needed.
 //
-// Locks belong to the opening of a file, so those of this sharedEvent are not in its own way: it knows by itself what
-// its own streams have not reached. A goroutine that waits holds a thread of the operating system for as long.
+// Locks belong to an open file description, so a sharedEvent does not conflict with its own locks: it records in
+// pending which records its own streams have not reached. A waiting goroutine occupies a thread of the operating
+// system.
 type sharedEvent struct {
 	d      *device
 	handle []byte
 	memory *memfd
 	at     driver.Pointer
-	next   *atomic.Uint64 // the number that was given last
-	last   *atomic.Uint64 // the number of what was last recorded; 0: nothing
+	next   *atomic.Uint64 // the number that was taken last
+	last   *atomic.Uint64 // the number of the last record; 0: none
 
 	mu      sync.Mutex // held while work is queued, not while it runs
 	closed  bool
-	users   int              // the holder, and queued work: the last one closes the file
+	users   int              // the owner, and queued work: the last one closes the file
 	pending map[uint64]point // records of this sharedEvent that are not reached, by number
 }
 
@@ -145,7 +148,7 @@ func (e *sharedEvent) Record(s driver.Stream) error {
 	return nil
 }
 
-// pass notes that a stream has reached what was recorded on it.
+// pass notes that a stream has reached record n.
 func (e *sharedEvent) pass(n uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,7 +223,7 @@ func (e *sharedEvent) lock(call string, how int, kind int16, n uint64) error {
 	}
 }
 
-// recordError is for locks that fail, which they do if another process wrote nonsense into the counters.
+// recordError returns the error for a lock that failed, for example because another process wrote invalid counters.
 func recordError(call string, n uint64, err error) error {
 	return &driver.Error{
 		Call: call, Code: driver.ErrInvalid, Detail: fmt.Sprintf("record %d: the operating system says: %v", n, err),

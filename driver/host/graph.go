@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// graphs is the driver.Graphs of a device. What captures are made of is in capture.go.
+// graphs implements driver.Graphs. See capture.go for captures.
 type graphs struct{ d *device }
 
 func (d *device) Graphs() driver.Graphs { return graphs{d} }
@@ -40,7 +40,7 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return own.capturing(), nil
 }
 
-// Ordered makes no call: work that was queued on other before it was drawn in must be done by now.
+// Ordered does not wait: it returns false if work that was queued on other before it was drawn in is not done yet.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
 	o, own := g.d.stream(call, other), g.d.stream(call, s)
@@ -100,8 +100,7 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	return &graph{d: g.d, tasks: tasks}, nil
 }
 
-// A graph does its tasks one after the other, in the order in which they were captured, whatever streams they were
-// captured on.
+// A graph does its tasks one after the other, in the order in which they were captured, regardless of their streams.
 type graph struct {
 	d     *device
 	tasks []task
@@ -114,8 +113,8 @@ type graph struct {
 
 func (g *graph) Nodes() int { return len(g.tasks) }
 
-// Launch fails with ErrInvalid if memory that the work touches is no longer there. Kernels that fail do not keep the
-// rest from being done; the first error is the stream's. A launch cannot be captured itself.
+// Launch fails with ErrInvalid if memory that the work touches was freed or unmapped. If a kernel fails, the rest is
+// done all the same; the first error is the stream's. A launch cannot be captured itself.
 func (g *graph) Launch(s driver.Stream) error {
 	const call = "Graph.Launch"
 	own := g.d.stream(call, s)

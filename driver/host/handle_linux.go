@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handle says where another process finds an exported block or an event: a descriptor of the exporter, which it opens
-// through /proc. The kernel lets processes of the same user do so, for as long as the exporter lives. The rest is there
-// to recognise it: numbers of processes and descriptors are used again.
+// A handle tells another process where to find an exported block or an event: at a descriptor of the exporter, which it
+// opens through /proc. The kernel permits this to processes of the same user, as long as the exporter lives. The other
+// fields identify the file, because numbers of processes and descriptors are reused.
 type handle struct {
 	Magic [8]byte
 	PID   int64
@@ -25,7 +25,7 @@ type handle struct {
 	Size  int64
 }
 
-// What a handle is of, as its first bytes say, and the name of the file that it stands for.
+// The first bytes of a handle say whether it is that of a block or of an event; fileNames has the name of its file.
 var (
 	handleMagic = [8]byte{'a', 's', 'h', 'l', 'a', 'r', 'h', '1'}
 	eventMagic  = [8]byte{'a', 's', 'h', 'l', 'a', 'r', 'e', '1'}
@@ -63,7 +63,7 @@ func parseHandle(magic [8]byte, b []byte) (handle, error) {
 	return h, nil
 }
 
-// open opens the file that the handle names. The directory in /proc stays the exporter's while it is open, even if
+// open opens the file that the handle names. While the directory in /proc is open it stays the exporter's, even if
 // another process gets the number.
 func (h handle) open() (*memfd, error) {
 	if h.PID == int64(os.Getpid()) {
@@ -84,12 +84,12 @@ func (h handle) open() (*memfd, error) {
 		return nil, fmt.Errorf("its exporter, process %d, is another user's", h.PID)
 	}
 	name := "fd/" + strconv.FormatInt(h.FD, 10)
-	link := make([]byte, 64) // longer ones are not ours
+	link := make([]byte, 64) // longer links are of other files
 	n, err := unix.Readlinkat(dir, name, link)
 	if err != nil {
 		return nil, fmt.Errorf("process %d gave it up: %w", h.PID, err)
 	}
-	if string(link[:n]) != memfdLink(file) { // before it is opened: opening some files does something
+	if string(link[:n]) != memfdLink(file) { // checked before the file is opened, because opening some files has effects
 		return nil, fmt.Errorf("process %d gave it up", h.PID)
 	}
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -108,8 +108,8 @@ func (h handle) open() (*memfd, error) {
 	return &memfd{fd: fd, end: h.Size}, nil
 }
 
-// startOf reads when a process started from its stat file: field 22, in ticks since the machine did. The second field
-// is the program's name in parentheses and may hold anything.
+// startOf reads the start time of a process from its stat file: field 22, in clock ticks since the machine started. The
+// second field is the program's name in parentheses, and may contain any character.
 func startOf(dir int, name string) (uint64, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

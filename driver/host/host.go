@@ -7,7 +7,7 @@
 // returns driver.ErrUnsupported. Virtual memory and Sharing exist on Linux only, and are nil elsewhere.
 //
 // The total is a budget: Available is the total less what this device has allocated, whatever other programs use, and
-// the system finds memory only when it is touched. So set a total if programs could touch more than the machine has.
+// the system provides memory only when it is touched. So set a total if programs could touch more than the machine has.
 // Limits of containers are not considered. Page-locked and imported memory does not count.
 //
 // A call with addresses that are not all in one block, or in mapped pages of one reservation, returns
@@ -42,20 +42,21 @@ import (
 //     shows the same bytes wherever it is mapped.
 //   - A stream is a goroutine with a queue. Every call that queues work takes a tick, the goroutine does the work in
 //     order and counts the ticks done, and a mark is a tick. WaitFor queues a wait for the other stream's count.
-//   - A capture records work with its ticks instead of queueing it; a graph does the recorded work in that order, as one
-//     piece of work of the stream that it is launched on (capture.go, graph.go).
+//   - A capture records work with its ticks instead of queueing it; a graph does the recorded work in that order, as
+//     one piece of work of the stream that it is launched on (capture.go, graph.go).
 //   - Page-locked memory is locked where the system's limit allows, and works without (pinned.go). An asynchronous copy
-//     reads it when the stream gets there, as a GPU does. A stamp is the machine's clock, read there too (timing.go).
-//   - Devices of one process are each other's peers, since they share its addresses; what one may use of another is
-//     checked all the same (peers.go).
-//   - What other processes share has a file of its own (Linux only): a page from the start, a block from its Export on,
-//     which moves it there with all streams stopped (sharing_linux.go, stall_linux.go). Memory so shared outlives
-//     whichever process dies first, and no process can cut it short.
-//   - An event that processes share is a file that its recorder holds locked in one place until the stream gets there: the
-//     kernel wakes who waits, and unlocks what a process leaves behind (event_linux.go).
-//   - Memory may be taken from one NUMA node (Options.Node, numa.go): the system is told, by mbind, before a page of a
-//     block, of a memory file or of page-locked memory is touched. What callers register, or other processes share, lies
-//     where they have it.
+//     reads it when the stream reaches the copy, as on a GPU. A stamp is the time of the machine's clock when the
+//     stream reaches the stamp (timing.go).
+//   - Devices of one process are each other's peers, since they share its addresses. Whether one may use memory of
+//     another is checked all the same (peers.go).
+//   - Memory that other processes share is a file of its own (Linux only): a page from the start, a block from its
+//     Export on, which moves it there with all streams stopped (sharing_linux.go, stall_linux.go). The memory outlives
+//     the process that dies first, and no process can truncate it.
+//   - An event that processes share is a file in which its recorder holds a lock until the stream reaches the record.
+//     The kernel wakes waiting processes, and releases the locks of a process that dies (event_linux.go).
+//   - Memory may be taken from one NUMA node (Options.Node, numa.go): mbind is called before a page of a block, of a
+//     memory file or of page-locked memory is touched. Memory that callers register, or other processes share, is not
+//     moved.
 //
 // Info().TotalMemory is the machine's memory, or that of Options.Node, or Options.Total.
 //
@@ -64,15 +65,15 @@ import (
 // and do not overlap.
 //
 // Errors: a call whose addresses are not all in one block, or in mapped pages of one reservation, is driver.ErrInvalid
-// at once; so is the launch of a graph whose memory is no longer there. What fails while queued work runs is kept, the
-// first of each stream, until that stream's next Sync or Close returns it; CopyOut returns it too, without taking it.
-// It is a *driver.Error whose Code is the error of a kernel, ErrPanic if the kernel panicked or ended its goroutine, or
-// ErrFault if the memory was unmapped under queued work (or the machine had none left for it). Later work of the stream
+// at once; so is the launch of a graph whose memory was freed. The first error of the queued work of each stream is
+// kept until that stream's next Sync or Close returns it; CopyOut returns it too, and keeps it. It is a *driver.Error
+// whose Code is the error of a kernel, ErrPanic if the kernel panicked or ended its goroutine, or ErrFault if the
+// memory was unmapped before queued work used it (or the machine had no memory left for it). Later work of the stream
 // is done all the same.
 //
 // Locks: graph.mu, device.exporting or an event's, then device.mu, then a stream's (all of them, by number, only where
-// streams are stopped), then a capture's. Those of pins and stamps are leaves. No lock is held while work runs or is
-// waited for, but for device.exporting. A kernel that calls its device may wait for itself for ever, as package driver
+// streams are stopped), then a capture's. Those of pins and stamps are leaves. No lock except device.exporting is held
+// while work runs or is waited for. A kernel that calls its device may wait for itself for ever, as package driver
 // warns.
 
 // These are the failures of queued work, as the Code of an error of Sync, Close or CopyOut.
@@ -150,7 +151,8 @@ type hostDriver struct{}
 func init() { driver.Register("host", hostDriver{}) }
 
 // Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER,node=NUMBER,near=PCI,strict=on", all optional: the names of
-// Options, but that near=0000:1b:00.0 is the node near to that device of the PCI bus, if the system knows one.
+// Options, except near=0000:1b:00.0: it sets Node to the node near to that device of the PCI bus, if the system knows
+// it.
 func (hostDriver) Open(args string) (driver.Device, error) {
 	var o Options
 	for field := range strings.SplitSeq(args, ",") {

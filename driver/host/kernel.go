@@ -24,14 +24,14 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	return err
 }
 
-// Load reads nothing: there is no code but Go's.
+// Load returns an error: kernels are Go functions.
 func (k kernels) Load([]byte) (driver.Module, error) {
 	return nil, &driver.Error{
 		Call: "Kernels.Load", Code: driver.ErrUnsupported, Detail: "kernels of this device are Go functions",
 	}
 }
 
-// visible is the device's memory as its callers see it.
+// visible implements driver.Visible.
 type visible struct{ d *device }
 
 func (d *device) Visible() driver.Visible { return visible{d} }
@@ -43,7 +43,7 @@ func (v visible) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 	return view(p, size), nil
 }
 
-// memory is what kernels see.
+// memory implements driver.Memory, for kernels.
 type memory struct{ d *device }
 
 func (m memory) Load(dst []byte, p driver.Pointer) error {

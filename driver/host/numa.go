@@ -16,9 +16,9 @@ import (
 // A Node is a NUMA node: a part of the machine's memory and the processors near to it. See Options.Node.
 type Node struct {
 	ID     int
-	CPUs   []int // ascending; none on a node of memory alone
-	Memory int64 // bytes; 0 on a node of processors alone
-	Free   int64 // bytes that were not in use a moment ago, page caches not among them
+	CPUs   []int // ascending; empty on a node without processors
+	Memory int64 // bytes; 0 on a node without memory
+	Free   int64 // bytes not in use at the time of the call; page caches are in use
 }
 
 // Nodes returns the nodes of the machine, by number, with their processors and memory. The error matches
@@ -53,18 +53,18 @@ func nodeNear(sys fs.FS, pci string) (int, error) {
 	return 0, &driver.Error{Call: "NodeNear", Code: code, Detail: err.Error()}
 }
 
-// sys is where Linux tells of its hardware. Elsewhere nothing is there.
+// sys is the directory in which Linux describes the hardware. Other systems have none.
 func sys() fs.FS { return os.DirFS("/sys") }
 
-// A placement says on which node a device's memory lies. The zero value is any.
+// A placement is the node of a device's memory. The zero value is any node.
 type placement struct {
 	node   int
 	strict bool
 	bind   func(pages []byte, node int, strict bool) error // nil: any
 }
 
-// place finds out whether memory can be placed as the options want it, by placing a page with bind, and gives the total
-// a default: the node's memory.
+// place checks that memory can be placed as the options say, by placing a page with bind. It sets Total to the node's
+// memory if it is 0.
 func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool) error) (placement, error) {
 	fail := func(code error, format string, args ...any) (placement, error) {
 		return placement{}, &driver.Error{Call: "Open", Code: code, Detail: fmt.Sprintf(format, args...)}
@@ -140,7 +140,7 @@ func (pl placement) movePages(pages []byte) error {
 	return nil
 }
 
-// String is what Info().Name says of it.
+// String returns the text for Info().Name.
 func (pl placement) String() string {
 	switch {
 	case pl.bind == nil:

@@ -11,7 +11,7 @@ func totalMemory() (int64, error) {
 	return int64(n), err
 }
 
-// openPhysical returns nil: macOS has no memory file without a name that can be had without cgo.
+// openPhysical returns nil: without cgo, macOS has no memory files without a name.
 func openPhysical(placement) (physical, error) { return nil, nil }
 
 // preferLargePages does nothing: the system decides.

@@ -24,12 +24,12 @@ func preferLargePages(p driver.Pointer, size int64) {
 }
 
 // memfd is physical memory as a file without a name. Offsets only grow. A page or block that is shared with other
-// processes has one of its own: see sealed_linux.go.
+// processes has a file of its own: see sealed_linux.go.
 type memfd struct {
 	fd     int
 	end    int64
 	place  placement
-	placed int64 // up to where it is placed
+	placed int64 // the offset up to which it is placed
 }
 
 func openPhysical(place placement) (physical, error) {
@@ -42,7 +42,7 @@ func openPhysical(place placement) (physical, error) {
 
 const nothing = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
 
-// reserve asks for more than it needs and gives both ends back, so that the start is aligned.
+// reserve maps more than it needs and unmaps both ends, so that the start is aligned.
 func (f *memfd) reserve(size, align int64) (driver.Pointer, error) {
 	if size > 1<<62 {
 		return 0, unix.ENOMEM
@@ -81,11 +81,12 @@ func (f *memfd) create(size int64) (int64, error) {
 	return offset, nil
 }
 
-// placeAhead is how much of the file is placed at a time: the kernel keeps a record of each time for as long as the
-// file lives, and addresses cost nothing, but where a process may have few (ulimit -v).
+// placeAhead is the number of bytes of the file that are placed at a time. It is large because the kernel keeps a
+// record of each call as long as the file lives, and addresses cost nothing, except where a process has few (ulimit
+// -v).
 const placeAhead = 64 << 30
 
-// placeTo has the file placed up to an end, and ahead of it if that can be.
+// placeTo places the file up to an end, and ahead of it if possible.
 func (f *memfd) placeTo(end int64) error {
 	if f.place.bind == nil || end <= f.placed {
 		return nil
@@ -100,7 +101,7 @@ func (f *memfd) placeTo(end int64) error {
 	return nil
 }
 
-// placeNext has the next bytes of the file placed, by way of a mapping, which is how the kernel is told.
+// placeNext places the next bytes of the file, through a mapping, because mbind takes addresses.
 func (f *memfd) placeNext(size int64) error {
 	raw, err := unix.MmapPtr(f.fd, f.placed, nil, uintptr(size), unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {

@@ -20,7 +20,7 @@ func mapMemory(size int64) (driver.Pointer, error) {
 	return p, nil
 }
 
-// largePage is the size of a large page on the machines that have them: smaller blocks have nothing of them.
+// largePage is the size of a large page on most machines. Smaller blocks do not use large pages.
 const largePage = 2 << 20
 
 func unmapMemory(p driver.Pointer, size int64) error {

@@ -7,17 +7,17 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// peers is the driver.Peers of a device. All host devices of a process share its addresses, so every one could reach
-// the memory of every other: what Enable and Share do is to let it, as they must on hardware.
+// peers implements driver.Peers. All host devices of a process share its addresses, so each could access the memory of
+// the others. As on hardware, Enable and Share must permit it.
 //
-// Memory that is given back while work of another device uses it is the caller's mistake: Free waits for the streams of
-// its own device only, as cuMemFree does.
+// The caller must not free memory while work of another device uses it: Free waits only for the streams of its own
+// device, as cuMemFree does.
 type peers struct{ d *device }
 
 func (d *device) Peers() driver.Peers { return peers{d} }
 
-// A peer is another device some of whose memory this one may use: what Alloc returned, if it is enabled, and pages that
-// are shared with this one.
+// A peer is another device of whose memory this one may use some: memory of Alloc, if it is enabled, and pages that are
+// shared with this one.
 type peer struct {
 	d       *device
 	enabled bool
@@ -30,7 +30,7 @@ func (o peer) allows(to *device, p driver.Pointer, n int64) bool {
 	return o.enabled && o.d.inBlock(p, n) || o.d.inPages(p, n, to)
 }
 
-// hostDevice returns the device of this package that other is, and panics if it is none.
+// hostDevice returns other as a device of this package, and panics if it is not one.
 func hostDevice(call string, other driver.Device) *device {
 	o, ok := other.(*device)
 	if !ok || o == nil {
@@ -66,7 +66,7 @@ func (d *device) changePeer(call string, o *device, change func(*peer)) error {
 	return nil
 }
 
-// CanAccess is true, also of the device itself.
+// CanAccess returns true for every device, also for the device itself.
 func (p peers) CanAccess(other driver.Device) (bool, error) {
 	const call = "Peers.CanAccess"
 	if err := hostDevice(call, other).open(call); err != nil {
@@ -97,7 +97,7 @@ func (p peers) Disable(other driver.Device) error {
 	return p.d.changePeer(call, o, func(p *peer) { p.enabled = false })
 }
 
-// CopyPeer needs nothing enabled.
+// CopyPeer works without Enable.
 func (p peers) CopyPeer(
 	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
 ) error {
@@ -109,7 +109,7 @@ func (p peers) CopyPeer(
 	return own.copySpan(call, span{d: hostTo, at: dst, size: n}, span{d: hostFrom, at: src, size: n})
 }
 
-// Share without virtual memory finds no mapped pages.
+// Share fails without virtual memory, since no pages are mapped.
 func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) error {
 	const call = "Peers.Share"
 	with := make([]*device, len(others))
@@ -130,7 +130,7 @@ func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) err
 	return nil
 }
 
-// share notes in the mappings that others may use them.
+// share records in the mappings that others may use them.
 func (p peers) share(call string, at driver.Pointer, size int64, with []*device) error {
 	v := virtualMemory(p)
 	if err := v.open(call); err != nil {

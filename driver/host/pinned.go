@@ -11,9 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
-// pinned is the driver.Pinned of a device. Its memory is whole pages of the operating system, locked where the system's
-// limit for locked memory allows and otherwise not: the host device needs no locked memory, it only shows what one that
-// does is like. It does not count towards the device's total.
+// pinned implements driver.Pinned. Its memory is whole pages of the operating system. They are locked if the system's
+// limit for locked memory allows it: the host device needs no locked memory, and only behaves like a device that does.
+// The memory does not count towards the device's total.
 type pinned struct{ d *device }
 
 func (d *device) Pinned() driver.Pinned { return pinned{d} }
@@ -30,7 +30,7 @@ type pin struct {
 	leaving   bool // while FreeHost or Unregister waits for queued work
 }
 
-// covers says whether the n bytes at p are page-locked.
+// covers reports whether the n bytes at p are page-locked.
 func (ps *pins) covers(p driver.Pointer, n int64) bool {
 	ps.mu.RLock()
 	defer ps.mu.RUnlock()
@@ -46,7 +46,7 @@ func (ps *pins) lookUp(call string, p driver.Pointer, n int64) error {
 	return nil
 }
 
-// add notes a range that meets no other.
+// add records a range, which must not overlap another.
 func (ps *pins) add(call string, p driver.Pointer, size int64, allocated bool) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -79,7 +79,7 @@ func (ps *pins) markRemoved(b []byte, allocated bool) bool {
 	return true
 }
 
-// remove forgets a range, and reports whether it was still there.
+// remove removes a range, and reports whether it was still there.
 func (ps *pins) remove(p driver.Pointer) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -169,7 +169,7 @@ func (p pinned) awaitRemoval(call string, b []byte, allocated bool) error {
 	return nil
 }
 
-// IsPinned says no of no bytes.
+// IsPinned returns false for an empty slice.
 func (p pinned) IsPinned(b []byte) bool {
 	return len(b) > 0 && p.d.pins.covers(pointer(b), int64(len(b)))
 }
@@ -188,7 +188,7 @@ func (p pinned) CopyOutAsync(s driver.Stream, dst []byte, src driver.Pointer) er
 		span{d: p.d, at: pointer(dst), size: n, host: true}, span{d: p.d, at: src, size: n})
 }
 
-// freeAll gives back memory of AllocHost and forgets the rest, once all work is done.
+// freeAll frees the memory of AllocHost and forgets registered memory. All work is done.
 func (ps *pins) freeAll() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

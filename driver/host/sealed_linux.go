@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that is shared with other processes is a file of its own, of a fixed size: sealed when it is made, and the
-// seals asked for when it is opened. A process that could cut it short would have the others die of SIGBUS.
+// Memory that is shared with other processes is a file of its own, of a fixed size. It is sealed when it is made, and
+// the seals are checked when it is opened: if a process could truncate it, the others would die of SIGBUS.
 const (
 	pageName  = "ashlar-page"  // made by CreateShared
 	blockName = "ashlar-block" // made by Export
@@ -15,14 +15,14 @@ const (
 	seals     = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 )
 
-// newSealed makes a file of size zero bytes, which take memory as they are touched, where place says.
+// newSealed makes a file of size zero bytes, which take memory when they are touched, on the node of place.
 func newSealed(name string, size int64, place placement) (*memfd, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
 	f := &memfd{fd: fd, end: size, place: place}
-	if place.bind != nil { // all of it, and nothing ahead: it does not grow
+	if place.bind != nil { // place all of it, and nothing ahead, since it does not grow
 		err = f.placeNext(size)
 	}
 	if err == nil || !place.strict {
@@ -39,7 +39,7 @@ func newSealed(name string, size int64, place placement) (*memfd, error) {
 }
 
 // isSealed fails unless fd is a file that newSealed made under that name, here or in another process, of that size.
-// Link is what /proc says that fd is.
+// link is the text of the link of fd in /proc.
 func isSealed(fd int, link, name string, size int64) error {
 	if want := memfdLink(name); link != want {
 		return fmt.Errorf("it is %s, not %s", link, want)
@@ -57,8 +57,8 @@ func isSealed(fd int, link, name string, size int64) error {
 	return nil
 }
 
-// memfdLink is what /proc/PID/fd/N reads for a file of memfd_create.
+// memfdLink returns the text of the link /proc/PID/fd/N of a file of memfd_create.
 func memfdLink(name string) string { return "/memfd:" + name + " (deleted)" }
 
-// duplicate returns another descriptor of the same file, which programs that are started do not inherit.
+// duplicate returns another descriptor of the same file, which child processes do not inherit.
 func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharing is the driver.Sharing of a device. What is shared is a sealed file, which the kernel keeps until no process
-// has it open or mapped: either end may die first. It needs /proc.
+// sharing implements driver.Sharing. Shared memory is a sealed file, which the kernel keeps until no process has it
+// open or mapped: either end may die first. It needs /proc.
 //
 // A handle works for processes of the same user, in the same namespace of process numbers, while the exporter lives and
-// has not freed the block. What was imported is not counted as allocated by this device. It cannot be exported on.
+// has not freed the block. Imported memory does not count as allocated by this device, and cannot be exported.
 type sharing struct{ d *device }
 
 // Sharing is nil without virtual memory.
@@ -73,7 +73,8 @@ func (s sharing) exported(call string, p driver.Pointer) ([]byte, error) {
 	return slices.Clone(s.d.blocks[i].Value.export.handle), nil
 }
 
-// moveOut puts the memory at p into a sealed file and that at p. Nothing else touches it during the call.
+// moveOut copies the memory at p into a sealed file, and maps the file at p. Nothing else touches the memory during the
+// call.
 func moveOut(p driver.Pointer, size int64, place placement) (*export, error) {
 	f, err := newSealed(blockName, size, place)
 	if err != nil {
@@ -93,7 +94,7 @@ func moveOut(p driver.Pointer, size int64, place placement) (*export, error) {
 	return &export{handle: handle, memory: f}, nil
 }
 
-// write puts b into the file, but for pages of zero, which are there already and would only take memory.
+// write writes b to the file, except pages of zeros: they are zero already, and writing them would take memory.
 func (f *memfd) write(b []byte) error {
 	zero := make([]byte, 64<<10)
 	for at := 0; at < len(b); {
@@ -160,7 +161,7 @@ func (s sharing) CreateShared(size int64) (driver.Page, error) {
 	return s.d.addPage(page{Page: driver.Page{Size: size}, memory: f, own: true}), nil
 }
 
-// ExportPage returns a descriptor of the page's file; pages that were imported can be exported on.
+// ExportPage returns a descriptor of the page's file; imported pages can be exported too.
 func (s sharing) ExportPage(p driver.Page) (*os.File, error) {
 	const call = "Sharing.ExportPage"
 	v := virtualMemory(s)
@@ -212,7 +213,7 @@ func (s sharing) ImportPage(f *os.File, size int64) (driver.Page, error) {
 
 // descriptorOf returns a descriptor of f that is the caller's.
 func descriptorOf(f *os.File) (int, error) {
-	raw, err := f.SyscallConn() // which fails for nil and for closed files
+	raw, err := f.SyscallConn() // fails for nil and for closed files
 	if err != nil {
 		return 0, err
 	}

@@ -4,5 +4,5 @@ package host
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// Sharing is nil: memory apart from addresses, which other processes could map, is had on Linux only.
+// Sharing returns nil: only on Linux can other processes map this package's memory.
 func (d *device) Sharing() driver.Sharing { return nil }

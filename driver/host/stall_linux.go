@@ -2,11 +2,11 @@ package host
 
 import "sync"
 
-// stall stops every stream between two pieces of work, and returns when all stand still; they go on when release is
-// called. The calling goroutine holds d.exporting.
+// stall stops every stream between two pieces of work, and returns when all have stopped; they continue when release is
+// called. The caller holds d.exporting.
 //
-// All queues are cut at one instant, with all their locks held. Work queued before the cut waits only for work queued
-// before it, so that every stream gets as far as its cut. The stop takes no tick.
+// A stop is queued on all streams at the same moment, with all their locks held. Work queued before it waits only for
+// work queued earlier, so every stream reaches its stop. The stop takes no tick.
 func (d *device) stall() (release func()) {
 	var moving sync.WaitGroup
 	gate := make(chan struct{})

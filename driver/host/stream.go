@@ -25,10 +25,10 @@ type stream struct {
 	done   atomic.Uint64 // the tick of the last work done: written with mu held
 	err    error         // the first of queued work that no Sync has returned
 
-	closing bool // no work is taken any more
+	closing bool // no more work is accepted
 	closed  bool // and all is done: the worker has ended, or is about to
 
-	capture *capture      // what work is recorded in instead of being queued, or nil
+	capture *capture      // records the work, which is then not queued; nil: none
 	branch  *order.Branch // of the capture, whose mu guards it
 	entered uint64        // the first tick in it
 
@@ -38,14 +38,14 @@ type stream struct {
 	gone  chan struct{} // closed when the worker has ended
 }
 
-// work is what a stream does, for one tick but where capture.go says otherwise.
+// work is one piece of a stream's work. It takes one tick, except as capture.go describes.
 type work struct {
 	call  string
 	do    func() error
 	ticks uint64
 }
 
-// newStream starts a stream whose ticks go on from tick.
+// newStream starts a stream whose ticks continue from tick.
 func newStream(d *device, id driver.StreamID, tick uint64) *stream {
 	s := &stream{d: d, id: id, queued: tick, gone: make(chan struct{})}
 	s.filled.L, s.moved.L = &s.mu, &s.mu
@@ -94,9 +94,9 @@ func (s *stream) fetch() bool {
 	return true
 }
 
-// perform does one piece of work and counts it as done, whatever becomes of it.
+// perform does one piece of work and counts it as done, also if it fails.
 func (s *stream) perform(w work) {
-	err := failure(w.call, nil) // should it end the goroutine
+	err := failure(w.call, nil) // in case it ends the goroutine
 	defer func() {
 		s.mu.Lock()
 		if s.err == nil {
@@ -109,7 +109,7 @@ func (s *stream) perform(w work) {
 	err = attempt(w.call, w.do)
 }
 
-// attempt does work and makes an error of its panic.
+// attempt does work, and returns its error, or an error for its panic.
 func attempt(call string, do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -119,7 +119,7 @@ func attempt(call string, do func() error) (err error) {
 	return do()
 }
 
-// failure makes an error of a panic's value, which is nil if the goroutine was ended.
+// failure returns the error for the value of a panic; nil means that the work ended the goroutine.
 func failure(call string, v any) error {
 	if f, ok := v.(interface{ Addr() uintptr }); ok { // see debug.SetPanicOnFault
 		return &driver.Error{
@@ -134,8 +134,8 @@ func failure(call string, v any) error {
 	return &driver.Error{Call: call, Code: ErrPanic, Detail: fmt.Sprint(v)}
 }
 
-// add queues work and returns its tick. Uses is the memory that it touches, which the caller has looked up: a capture
-// keeps it with the work.
+// add queues work and returns its tick. uses is the memory that the work touches, which the caller has checked; a
+// capture keeps it with the work.
 func (s *stream) add(call string, do func() error, uses ...span) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *stream) add(call string, do func() error, uses ...span) (uint64, error)
 	return s.put(call, do), nil
 }
 
-// addNow is add for work that a caller waits for, or that no capture can hold.
+// addNow is add for work that cannot be captured, for example because the caller waits for it.
 func (s *stream) addNow(call string, do func() error) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *stream) wait(tick uint64) {
 	}
 }
 
-// drain blocks until the work queued so far is done. What is captured is not queued.
+// drain blocks until the work queued so far is done. Captured work is not queued.
 func (s *stream) drain() {
 	s.mu.Lock()
 	tick := s.queued
@@ -223,8 +223,8 @@ func (s *stream) checkMark(call string, m driver.Mark) {
 	}
 }
 
-// WaitFor of a mark that is reached queues nothing. One of a capture that goes on draws s into it. A stream that closes
-// still waits: its marks come after what it was made to wait for.
+// WaitFor queues nothing if the mark is reached. A mark of a capture that has not ended draws s into the capture. A
+// stream that is being closed still waits, so its marks come after the marks that it waits for.
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	const call = "Stream.WaitFor"
 	o := s.d.stream(call, other)
@@ -250,7 +250,7 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 }
 
 // Sync returns the first error of the work that was queued, once. If ctx ends first, the error is a *driver.Error that
-// matches ctx.Err(), and the work goes on.
+// matches ctx.Err(), and the work continues.
 func (s *stream) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *stream) Sync(ctx context.Context) error {
 	}
 	if tick := s.queued; s.done.Load() < tick {
 		defer context.AfterFunc(ctx, func() {
-			s.mu.Lock() // so that it cannot come between the look at ctx and the wait
+			s.mu.Lock() // so that the broadcast cannot fall between the check of ctx and the wait
 			defer s.mu.Unlock()
 			s.moved.Broadcast()
 		})()
@@ -281,7 +281,7 @@ func (s *stream) Sync(ctx context.Context) error {
 	return err
 }
 
-// Close of the default stream does nothing. It returns the error that the next Sync would have.
+// Close does nothing to the default stream. It returns the error that the next Sync would return.
 func (s *stream) Close() error {
 	if s.id == 0 {
 		return nil
@@ -296,7 +296,7 @@ func (s *stream) Close() error {
 	return s.end()
 }
 
-// shut ends a capture and refuses more work.
+// shut ends a capture, and makes the stream refuse more work.
 func (s *stream) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +308,7 @@ func (s *stream) shut() {
 	s.filled.Signal()
 }
 
-// end waits for the work of a stream that takes no more, and for the goroutine's end.
+// end waits for the work of a stream that accepts no more, and for the end of its goroutine.
 func (s *stream) end() error {
 	<-s.gone
 	s.mu.Lock()
@@ -318,7 +318,7 @@ func (s *stream) end() error {
 	return err
 }
 
-// ended says whether the stream is closed, and returns its last tick.
+// ended reports whether the stream is closed, and returns its last tick.
 func (s *stream) ended() (tick uint64, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +329,7 @@ func (s *stream) closedError(call string) error {
 	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: fmt.Sprintf("stream %d", s.id)}
 }
 
-// stream returns the stream of d that s is, and panics if it is none.
+// stream returns s as a stream of d, and panics if it is not one.
 func (d *device) stream(call string, s driver.Stream) *stream {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.d != d {

@@ -9,26 +9,26 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// timing is the driver.Timing of a device: the machine's monotonic clock, which all devices share, read by the stream's
-// goroutine when its turn comes.
+// timing implements driver.Timing. The clock is the machine's monotonic clock, which all devices share. A stream's
+// goroutine reads it when it reaches the stamp.
 type timing struct{ d *device }
 
 func (d *device) Timing() driver.Timing { return timing{d} }
 
-// stamps are those of a device that are not discarded.
+// stamps are the stamps of a device that are not discarded.
 type stamps struct {
 	mu sync.Mutex
 	of map[uint64]*stamp
 }
 
-// A stamp's time is written by the stream, before it counts the tick as done, and read when that is done.
+// A stamp holds a time, which the stream writes before it counts the stamp's tick as done, and others read afterwards.
 type stamp struct {
 	driver.Stamp
 	on *stream
 	at time.Time
 }
 
-// lastStamp numbers the stamps of all devices, so that one does not know another's.
+// lastStamp numbers the stamps of all devices, so that a device detects the stamps of another.
 var lastStamp atomic.Uint64
 
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {

@@ -18,10 +18,10 @@ import (
 //     stay mapped until it is done unless the caller breaks the rule that memory of queued work stays, and then the
 //     access faults, which the stream's goroutine turns into ErrFault (debug.SetPanicOnFault).
 //   - The slices made here live no longer than one piece of work, but for those of Pinned.AllocHost, which are their
-//     caller's until FreeHost or Close, and those of Visible.Bytes, whose caller promises not to use them once the memory
-//     is freed.
-//   - The counters of an event lie at the start of a mapping, so they are aligned, and stay mapped until its last use. The
-//     other processes that change them do so atomically too.
+//     caller's until FreeHost or Close, and those of Visible.Bytes, whose caller promises not to use them once the
+//     memory is freed.
+//   - The counters of an event lie at the start of a mapping, so they are aligned, and stay mapped until its last use.
+//     The other processes that change them do so atomically too.
 //   - Memory that a caller registers or copies from asynchronously is named by its address alone. The caller promises
 //     that it is outside Go's heap and stays: package driver says so, and an address that is neither AllocHost's nor
 //     registered is refused.
@@ -31,12 +31,12 @@ func view(p driver.Pointer, n int64) []byte {
 	return unsafe.Slice((*byte)(address(p)), n)
 }
 
-// pointer returns where b lies.
+// pointer returns the address of b.
 func pointer(b []byte) driver.Pointer {
 	return driver.Pointer(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-// address returns p as the system calls want it.
+// address returns p as an argument for system calls.
 func address(p driver.Pointer) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(nil), uintptr(p))
 }

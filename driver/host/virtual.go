@@ -10,13 +10,13 @@ import (
 	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
-// physical is memory apart from addresses, as an operating system has it. The device's lock is held in all calls.
+// physical is the operating system's memory without addresses. The device's lock is held in all calls.
 type physical interface {
-	// reserve returns size bytes of addresses, a multiple of align, that nothing can touch.
+	// reserve returns size bytes of inaccessible addresses, from a multiple of align on.
 	reserve(size, align int64) (driver.Pointer, error)
 	release(p driver.Pointer, size int64) error
 
-	// create adds size bytes of memory and returns their offset. discard gives them back.
+	// create adds size bytes of memory and returns their offset. discard frees them.
 	create(size int64) (offset int64, err error)
 	discard(offset, size int64) error
 
@@ -27,7 +27,7 @@ type physical interface {
 	close() error
 }
 
-// A reservation's addresses are mapped where mapped says.
+// A reservation is a range of addresses, with the mappings in it.
 type reservation struct {
 	mapped spans.Table[mapping]
 }
@@ -38,21 +38,21 @@ type mapping struct {
 	peers []*device
 }
 
-// A page is a range of physical memory. It is given back when it is dropped and mapped nowhere.
+// A page is a range of physical memory. It is freed when it is dropped and mapped nowhere.
 type page struct {
 	driver.Page
-	memory   physical // that it is a range of: the device's, or its own
+	memory   physical // of which it is a range: the device's, or its own
 	own      bool
 	imported bool // another process's: not counted as allocated here
 	offset   int64
-	places   int // where it is mapped
+	places   int // number of its mappings
 	dropped  bool
 }
 
-// virtualMemory is the driver.VirtualMemory of a device.
+// virtualMemory implements driver.VirtualMemory.
 type virtualMemory struct{ d *device }
 
-// whole panics on a negative size, and otherwise fails unless size is some granules.
+// whole fails unless size is a positive multiple of the granularity. It panics if size is negative.
 func (v virtualMemory) whole(call string, size int64) error {
 	if size < 0 {
 		panic(fmt.Sprintf("driver/host: %s of %d bytes", call, size))
@@ -115,7 +115,7 @@ func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Create counts the page as allocated; the operating system finds memory for it as it is touched.
+// Create counts the page as allocated; the operating system provides its memory when it is touched.
 func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	const call = "VirtualMemory.Create"
 	if err := v.openWhole(call, size); err != nil {
@@ -133,7 +133,7 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	return v.d.addPage(page{Page: driver.Page{Size: size}, memory: v.d.physical, offset: offset}), nil
 }
 
-// addPage gives a page its number. d.mu is held.
+// addPage adds a page, and returns it with its number. d.mu is held.
 func (d *device) addPage(pg page) driver.Page {
 	d.lastPage++
 	pg.ID = d.lastPage
@@ -163,7 +163,7 @@ func (v virtualMemory) Drop(p driver.Page) error {
 	return v.collect(call, pg)
 }
 
-// collect gives the memory of a page back if nothing holds it.
+// collect frees the memory of a page that is dropped and mapped nowhere.
 func (v virtualMemory) collect(call string, pg *page) error {
 	if !pg.dropped || pg.places > 0 {
 		return nil
@@ -175,7 +175,7 @@ func (v virtualMemory) collect(call string, pg *page) error {
 	return nil
 }
 
-// discard gives the memory of a page back. d.mu is held.
+// discard frees the memory of a page. d.mu is held.
 func (d *device) discard(pg *page) error {
 	if !pg.imported {
 		d.used -= pg.Size
@@ -272,7 +272,7 @@ func (v virtualMemory) wholePages(call string, p driver.Pointer, size int64) (*s
 	return mapped, from, to, nil
 }
 
-// closePages gives back everything that virtual memory holds. d.mu is held.
+// closePages frees all pages and reservations. d.mu is held.
 func (d *device) closePages() error {
 	if d.physical == nil {
 		return nil
@@ -288,7 +288,8 @@ func (d *device) closePages() error {
 	return errors.Join(append(errs, d.physical.close())...)
 }
 
-// systemError says that the operating system refused: for want of memory, or of mappings, which it does not tell apart.
+// systemError returns the error for a failed system call. The operating system does not distinguish a lack of memory
+// from a lack of mappings.
 func systemError(call, what string, err error) error {
 	return &driver.Error{
 		Call: call, Code: driver.ErrNoMemory, Detail: fmt.Sprintf("%s: the operating system says: %v", what, err),

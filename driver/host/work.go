@@ -4,10 +4,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// stagedBytes is the size up to which CopyIn copies the caller's slice and returns, rather than wait for its turn.
+// stagedBytes is the size up to which CopyIn copies the caller's slice and returns, rather than wait for the stream.
 const stagedBytes = 64 << 10
 
-// A span is memory that work touches: of a device or, with host set, page-locked memory of it.
+// A span is memory that work touches: memory of a device or, if host is set, page-locked memory of the device.
 type span struct {
 	d    *device
 	at   driver.Pointer
@@ -44,7 +44,7 @@ func (s *stream) copySpan(call string, dst, src span) error {
 	return err
 }
 
-// Copy is refused at once if an address is not the device's.
+// Copy fails at once if an address is not the device's.
 func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	return s.copySpan("Stream.Copy", span{d: s.d, at: dst, size: n}, span{d: s.d, at: src, size: n})
 }
@@ -79,7 +79,7 @@ func (s *stream) CopyOut(dst []byte, src driver.Pointer) error {
 	return s.err
 }
 
-// await queues work, waits until it is done, and returns what went wrong with it.
+// await queues work, waits until it is done, and returns its error.
 func (s *stream) await(call string, do func()) error {
 	var failed error
 	tick, err := s.addNow(call, func() error {
@@ -93,7 +93,7 @@ func (s *stream) await(call string, do func()) error {
 	return failed
 }
 
-// Fill is refused at once if an address is not the device's.
+// Fill fails at once if an address is not the device's.
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	const call = "Stream.Fill"
 	use := span{d: s.d, at: p, size: n}
@@ -104,7 +104,7 @@ func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	return err
 }
 
-// fill sets every byte of b, by copying what is set already: memory's own speed.
+// fill sets every byte of b. It copies the bytes that are already set, which is as fast as the memory permits.
 func fill(b []byte, pattern byte) {
 	if pattern == 0 {
 		clear(b)

@@ -6,15 +6,15 @@
 // returns a mem.Allocator of the memory, and [Arrow] an allocator for Apache Arrow. All types are safe for concurrent
 // use. The policy is that of PyTorch's aten/src/ATen/core/CachingHostAllocator.h as of 2026, except:
 //
-//   - Requests that are not rounded to a power of two are rounded to 4 KiB, and a request is rounded up only if the result
-//     is small enough to be cached.
+//   - Requests that are not rounded to a power of two are rounded to 4 KiB, and a request is rounded up only if the
+//     result is small enough to be cached.
 //   - Peaks are exact.
 //   - A request without room is repeated once the cache is empty.
 //   - After EmptyCache has found all of the reserved segment unused, blocks are cut from its start again.
 //   - A free cannot fail: see [Allocator.Err].
 //   - If several scopes match, the last begun wins, as for device memory. In PyTorch the first wins.
-//   - Blocks that a capture used are reused once its pool's graphs are destroyed, or after ReleaseCaptured. PyTorch never
-//     reuses them.
+//   - Blocks that a capture used are reused once its pool's graphs are destroyed, or after ReleaseCaptured. PyTorch
+//     never reuses them.
 package pinned
 
 import (
