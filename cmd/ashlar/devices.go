@@ -118,15 +118,21 @@ func devicesOf(name string) []deviceLine {
 	}
 	for i, d := range opened {
 		for j, other := range opened {
-			if i == j || d == nil || other == nil || d.Peers() == nil {
-				continue
-			}
-			if can, err := d.Peers().CanAccess(other); err == nil && can {
+			if i != j && reaches(d, other) {
 				lines[i].Peers = append(lines[i].Peers, lines[j].Spec)
 			}
 		}
 	}
 	return lines
+}
+
+// reaches reports whether a device can access the memory of another one. Either may be nil.
+func reaches(d, other driver.Device) bool {
+	if d == nil || other == nil || d.Peers() == nil {
+		return false
+	}
+	can, err := d.Peers().CanAccess(other)
+	return err == nil && can
 }
 
 func writeDevices(w *page, lines []deviceLine) {

@@ -142,19 +142,8 @@ func (c *exportCmd) program(s *snapshot.Snapshot) (*trace.Program, error) {
 
 // Run implements the command.
 func (c *exportCmd) Run(s *streams) error {
-	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof" || c.To == "parquet") &&
-		term.IsTerminal(int(f.Fd())) {
-		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
-	}
-	switch c.To {
-	case "pprof", "flamegraph", "parquet", "perfetto":
-	default:
-		if c.Frames != "user" {
-			return usageError{errors.New("--frames: only with --to pprof, flamegraph, parquet or perfetto")}
-		}
-	}
-	if c.Ordinal >= 0 && c.To != "script" {
-		return usageError{errors.New("--ordinal: only with --to script")}
+	if err := c.check(s); err != nil {
+		return usageError{err}
 	}
 	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
 	if err != nil {
@@ -166,16 +155,8 @@ func (c *exportCmd) Run(s *streams) error {
 			return errors.New("a script has no addresses to export; use replay")
 		}
 		p.at("writing " + c.To)
-		var lost []string
-		whole := c.To == "pickle" || c.To == "json" || c.To == "jsonl" // those have what is not understood, too
-		for _, skip := range in.snapshot.Skipped {
-			if whole && !skip.Dropped {
-				continue
-			}
-			lost = append(lost, fmt.Sprintf("%s (%s)", skip.What, plural(skip.Count, "time")))
-		}
-		if len(lost) > 0 {
-			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
+		if lost := c.leftOut(in.snapshot); lost != "" {
+			p.say("ashlar: unknown and left out: " + clean(lost, 10*maxWord))
 		}
 		if x := in.streamed; x != nil {
 			return out.write(func(w io.Writer) error { return x.write(w, p) })
@@ -186,4 +167,32 @@ func (c *exportCmd) Run(s *streams) error {
 		}
 		return out.write(write)
 	})
+}
+
+// check checks the flags.
+func (c *exportCmd) check(s *streams) error {
+	binary := c.To == "pickle" || c.To == "pprof" || c.To == "parquet"
+	if f, ok := s.out.w.(*os.File); ok && binary && c.Output == "-" && term.IsTerminal(int(f.Fd())) {
+		return fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)
+	}
+	folds := c.To == "perfetto" || momentExporters[c.To] != nil
+	if !folds && c.Frames != "user" {
+		return errors.New("--frames: only with --to pprof, flamegraph, parquet or perfetto")
+	}
+	if c.To != "script" && c.Ordinal >= 0 {
+		return errors.New("--ordinal: only with --to script")
+	}
+	return nil
+}
+
+// leftOut lists the unknown parts of a snapshot that the format leaves out, or returns "".
+func (c *exportCmd) leftOut(s *snapshot.Snapshot) string {
+	keepsUnknown := c.To == "pickle" || c.To == "json" || c.To == "jsonl"
+	var lost []string
+	for _, skip := range s.Skipped {
+		if !keepsUnknown || skip.Dropped {
+			lost = append(lost, fmt.Sprintf("%s (%s)", skip.What, plural(skip.Count, "time")))
+		}
+	}
+	return strings.Join(lost, ", ")
 }

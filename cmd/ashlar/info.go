@@ -82,33 +82,39 @@ func (c *infoCmd) Run(s *streams) error {
 		}
 		sums := summaries(in)
 		p.end()
-		for i := range sums {
-			sums[i].Trace = in.path
-			if c.JSON {
-				if err := json.NewEncoder(s.out).Encode(&sums[i]); err != nil {
-					return err
-				}
-				continue
-			}
-			if !first {
-				fmt.Fprintln(s.out)
-			}
-			first = false
-			writeSummary(s.out, in, &sums[i], len(sums) > 1)
-		}
-		if len(sums) == 0 && !c.JSON {
-			fmt.Fprintf(s.out, "%s: a memory snapshot without segments and without history\n", in.name())
-			if o := in.snapshot.OutOfMemory; o != nil {
-				fmt.Fprintln(s.out)
-				writeOutOfMemory(s.out, o.Text)
-			}
-		}
-		if in.snapshot.OutOfMemory == nil && !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
-			s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final "+
-				"state; to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
-		}
-		return nil
+		return c.writeSummaries(s, in, sums, &first)
 	})
+}
+
+// writeSummaries writes the summaries of a trace's devices. A warning follows if none has a history.
+func (c *infoCmd) writeSummaries(s *streams, in *input, sums []summary, first *bool) error {
+	for i := range sums {
+		sums[i].Trace = in.path
+		if c.JSON {
+			if err := json.NewEncoder(s.out).Encode(&sums[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		if !*first {
+			fmt.Fprintln(s.out)
+		}
+		*first = false
+		writeSummary(s.out, in, &sums[i], len(sums) > 1)
+	}
+	report := in.snapshot.OutOfMemory
+	if len(sums) == 0 && !c.JSON {
+		fmt.Fprintf(s.out, "%s: a memory snapshot without segments and without history\n", in.name())
+		if report != nil {
+			fmt.Fprintln(s.out)
+			writeOutOfMemory(s.out, report.Text)
+		}
+	}
+	if report == nil && !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
+		s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final "+
+			"state; to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
+	}
+	return nil
 }
 
 func writeSummary(w *page, in *input, d *summary, several bool) {

@@ -156,35 +156,40 @@ func (c *replayCmd) Run(s *streams) error {
 		}
 		p.end()
 		for _, result := range results {
-			switch {
-			case c.JSON:
-				err = writeRows(s.out, in, result)
-			case c.Markdown:
-				if first {
-					writeMarkdownHeader(s.out, c.Smallest)
-				}
-				writeMarkdownRows(s.out, in, result, c.Smallest, len(works) > 1)
-			default:
-				if !first {
-					fmt.Fprintln(s.out)
-				}
-				writeComparison(s.out, in, result, c.Device, len(works) > 1)
-			}
-			if err != nil {
+			if err := c.write(s.out, in, result, first, len(works) > 1); err != nil {
 				return err
 			}
 			first = false
 		}
-		if slices.ContainsFunc(results, func(r *replay.Comparison) bool {
-			return !slices.ContainsFunc(r.Rows, completed)
-		}) {
-			return exit(exitNoRoom)
+		if !slices.ContainsFunc(results, noneCompleted) {
+			return nil
 		}
-		return nil
+		return exit(exitNoRoom)
 	})
 }
 
+// write writes the comparison of one device: the first of all, or a later one, of a trace with one or several devices.
+func (c *replayCmd) write(to *page, in *input, result *replay.Comparison, first, several bool) error {
+	switch {
+	case c.JSON:
+		return writeRows(to, in, result)
+	case c.Markdown:
+		if first {
+			writeMarkdownHeader(to, c.Smallest)
+		}
+		writeMarkdownRows(to, in, result, c.Smallest, several)
+	default:
+		if !first {
+			fmt.Fprintln(to)
+		}
+		writeComparison(to, in, result, c.Device, several)
+	}
+	return nil
+}
+
 func completed(r replay.Row) bool { return r.Completed() }
+
+func noneCompleted(c *replay.Comparison) bool { return !slices.ContainsFunc(c.Rows, completed) }
 
 // checkAllocator reports a spec that names no allocator.
 func checkAllocator(spec string) error {

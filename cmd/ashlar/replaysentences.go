@@ -14,7 +14,7 @@ func replaySentences(c *replay.Comparison) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	r := c.RecordedRow()
 	if c.Best < 0 {
-		return append(out, noneCompleted(c))
+		return append(out, noneCompletedText(c))
 	}
 	b := &c.Rows[c.Best]
 	within := ""
@@ -75,7 +75,8 @@ func asRecorded(c *replay.Comparison, r *replay.Row) bool {
 	return c.Work.Script || r.FromRecording || c.Work.RecordedReserved == 0 || r.ReservedPeak == c.Work.RecordedReserved
 }
 
-func noneCompleted(c *replay.Comparison) string {
+// noneCompletedText says what to do if no row completed.
+func noneCompletedText(c *replay.Comparison) string {
 	searched := false
 	for i := range c.Rows {
 		searched = searched || c.Rows[i].SmallestLimit != 0
@@ -85,8 +86,7 @@ func noneCompleted(c *replay.Comparison) string {
 		return "No row completed: try a higher --limit or --capacity, or other settings."
 	case b == nil:
 		return "No row completed, and no limit would do: a device of " + bytesize.Format(c.Capacity) +
-			" is too small; try a " +
-			"higher --capacity, or other settings."
+			" is too small; try a higher --capacity, or other settings."
 	default:
 		text := fmt.Sprintf("No row completed. The least that would do is a limit of about %s, with %s.",
 			bytesize.Format(b.SmallestLimit), settingInside(c, b))

@@ -60,6 +60,22 @@ func (t *table) write(p *page) {
 			}
 		}
 	}
+	t.writeHeader(p, shown, widths)
+	for i, r := range t.rows {
+		mark := "  "
+		if i == t.marked {
+			mark = "* "
+		}
+		cells := make([]string, len(shown))
+		for i, column := range shown {
+			cells[i] = r[column]
+		}
+		writeNamed(p, mark, names[i], cells, widths)
+	}
+}
+
+// writeHeader writes the headers of some columns, which end on the same line.
+func (t *table) writeHeader(p *page, shown, widths []int) {
 	lines := 1
 	for _, h := range t.header {
 		lines = max(lines, strings.Count(h, "\n")+1)
@@ -73,29 +89,24 @@ func (t *table) write(p *page) {
 		}
 		writeRow(p, "  ", cells, widths)
 	}
-	for i, r := range t.rows {
-		mark := "  "
-		if i == t.marked {
-			mark = "* "
-		}
-		numbers := make([]string, len(shown))
-		for i, column := range shown {
-			numbers[i] = r[column]
-		}
-		written := false
-		for _, line := range names[i] {
-			cells := []string{line}
-			if !written && utf8.RuneCountInString(line) <= widths[0] {
-				cells, written = numbers, true
-				cells[0] = line
-			}
+}
+
+// writeNamed writes a row whose first cell is a name in lines. The other cells are beside the first line that fits into
+// its column, or below all.
+func writeNamed(p *page, mark string, name, cells []string, widths []int) {
+	written := false
+	for _, line := range name {
+		if !written && utf8.RuneCountInString(line) <= widths[0] {
+			cells[0], written = line, true
 			writeRow(p, mark, cells, widths)
-			mark = "  "
+		} else {
+			writeRow(p, mark, []string{line}, widths)
 		}
-		if !written {
-			numbers[0] = ""
-			writeRow(p, mark, numbers, widths)
-		}
+		mark = "  "
+	}
+	if !written {
+		cells[0] = ""
+		writeRow(p, mark, cells, widths)
 	}
 }
 
