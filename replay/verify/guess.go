@@ -84,53 +84,35 @@ func (d *Difference) position(rec *recording) int {
 
 // explain lists assumptions that would explain why the allocator's event differs from the recorded one.
 func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
-	var all []func(*guess)
-	hide := func(g int) {
-		if v.mayHide(g) {
-			all = append(all, func(s *guess) { s.hidden[g] = true })
-		}
-	}
-	var want trace.Event
-	wantGround := -1
-	if n := len(v.open); n > 0 && v.open[n-1] == v.call {
-		for _, how := range [...]reading{lateCompletions, emptiedBefore, oneRequest} {
-			if call := v.call; how != v.guess.readings[call] {
-				all = append(all, func(g *guess) { g.readings[call] = how })
-			}
-		}
-	}
-	if at < len(v.t.Events) {
-		want, wantGround = v.t.Events[at], int(v.rec.segmentOf[at])
-	}
-	gotGround := v.rec.segmentAt(got.Ptr, at)
+	all := v.explainReading()
 	if v.cfg.GarbageCollectionThreshold > 0 && v.cfg.Limit >= unknownLimit {
 		all = append(all, v.explainCollection()...)
 	}
+	var want trace.Event
+	wantSegment := -1
+	if at < len(v.t.Events) {
+		want, wantSegment = v.t.Events[at], int(v.rec.segmentOf[at])
+	}
+	gotSegment := v.rec.segmentAt(got.Ptr, at)
 	end, isRequest := v.requestFrom(v.call)
 	if isRequest && got.Action != mem.ActionFreeRequested && want.Action != mem.ActionFreeCompleted {
-		// A request may find completions when it begins, when it has found no room, or at both times.
-		n, call := 0, v.call
-		for i := v.call; i < end && v.t.Events[i].Action == mem.ActionFreeCompleted; i++ {
-			n++
-		}
-		if _, ok := v.guess.early[call]; !ok && n > 0 {
-			for k := n - 1; k >= max(0, n-16); k-- {
-				all = append(all, func(g *guess) { g.early[call] = k })
+		all = append(all, v.explainCompletions(end)...)
+	}
+	hide := func(segments ...int) {
+		for _, n := range segments {
+			if v.mayHide(n) {
+				all = append(all, func(g *guess) { g.hidden[n] = true })
 			}
-		}
-		if v.t.Events[end].Action == mem.ActionOOM && !v.guess.privately[end] {
-			all = append(all, func(g *guess) { g.privately[end] = true })
 		}
 	}
 	wantsOther := allocates(want.Action) || want.Action == mem.ActionAlloc
 	switch {
 	case frees(got.Action) && frees(want.Action), got.Action == mem.ActionAlloc, allocates(got.Action) && wantsOther:
-		hide(wantGround)
-		hide(gotGround)
+		hide(wantSegment, gotSegment)
 	case frees(got.Action):
-		hide(gotGround)
+		hide(gotSegment)
 	case frees(want.Action):
-		hide(wantGround)
+		hide(wantSegment)
 	}
 	if isRequest && at <= end && v.mayBeRestored(end) {
 		all = append(all, func(g *guess) { g.restored[end] = true })
@@ -139,14 +121,52 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 		all = append(all, func(g *guess) { g.noSplit[got.Pool] = true })
 	}
 	if v.rec.bothKinds {
-		cfg := v.cfg
-		cfg.ExpandableSegments = !cfg.ExpandableSegments
-		// A change of settings may have a visible effect only later.
-		for _, back := range [...]int{0, 8, 32, 128, 512, 2048} {
-			c := change{max(v.call-back, 0), cfg}
-			if n := len(v.guess.changes); n == 0 || c.entry > v.guess.changes[n-1].entry {
-				all = append(all, func(g *guess) { g.changes = append(g.changes, c) })
-			}
+		all = append(all, v.explainSettings()...)
+	}
+	return all
+}
+
+// explainReading assumes another reading of the current call, if it is ambiguous.
+func (v *verifier) explainReading() (all []func(*guess)) {
+	call := v.call
+	if n := len(v.open); n == 0 || v.open[n-1] != call {
+		return nil
+	}
+	for _, how := range [...]reading{lateCompletions, emptiedBefore, oneRequest} {
+		if how != v.guess.readings[call] {
+			all = append(all, func(g *guess) { g.readings[call] = how })
+		}
+	}
+	return all
+}
+
+// explainCompletions assumes when the current request, which ends at an entry, found completions: when it began, when it
+// had found no room, or at both times.
+func (v *verifier) explainCompletions(end int) (all []func(*guess)) {
+	call, n := v.call, 0
+	for i := call; i < end && v.t.Events[i].Action == mem.ActionFreeCompleted; i++ {
+		n++
+	}
+	if _, ok := v.guess.early[call]; !ok && n > 0 {
+		for k := n - 1; k >= max(0, n-16); k-- {
+			all = append(all, func(g *guess) { g.early[call] = k })
+		}
+	}
+	if v.t.Events[end].Action == mem.ActionOOM && !v.guess.privately[end] {
+		all = append(all, func(g *guess) { g.privately[end] = true })
+	}
+	return all
+}
+
+// explainSettings assumes that expandable_segments was switched, now or somewhat earlier: a change of settings may have
+// a visible effect only later.
+func (v *verifier) explainSettings() (all []func(*guess)) {
+	cfg := v.cfg
+	cfg.ExpandableSegments = !cfg.ExpandableSegments
+	for _, back := range [...]int{0, 8, 32, 128, 512, 2048} {
+		c := change{max(v.call-back, 0), cfg}
+		if n := len(v.guess.changes); n == 0 || c.entry > v.guess.changes[n-1].entry {
+			all = append(all, func(g *guess) { g.changes = append(g.changes, c) })
 		}
 	}
 	return all

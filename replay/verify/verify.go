@@ -277,35 +277,18 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 	for i := range 2 * len(limits) {
 		limit := limits[i%len(limits)]
 		cfg.Limit, rec.mayHide = limit, i >= len(limits)
-		if i == len(limits) {
-			left = maxAttempts
-		}
-		if limit == unknownLimit {
+		if i == len(limits) || limit == unknownLimit {
 			left = maxAttempts
 		}
 		v, g, err := search(rec, cfg, &left)
 		if err != nil {
 			return v, err
 		}
-		if n := len(g.hidden); v.Difference == nil && n > 0 {
-			v.Notes = append(v.Notes, fmt.Sprintf("%d segments, all of which were given back, are taken for private "+
-				"pools' (of graphs or MemPools): the file does not name those; what was chosen within them is "+
-				"checked, which of them was chosen is not", n))
-		}
 		v.LimitFound = collects && limit > 0 && limit < unknownLimit
 		if limit == unknownLimit {
 			v.Limit = 0
-			v.Notes = append(v.Notes, "the memory limit, which the file does not name, changed while this was "+
-				"recorded: what garbage collection gave back is taken from the recording")
 		}
-		if n := len(g.changes); n > 0 {
-			v.Notes = append(v.Notes, fmt.Sprintf("expandable_segments was switched %d times while this was "+
-				"recorded: the file names only the last settings", n))
-		}
-		if v.Restored > 0 {
-			v.Notes = append(v.Notes, fmt.Sprintf("%d blocks were placed as recorded: graph pools were restored to "+
-				"earlier states, which is no request", v.Restored))
-		}
+		v.noteAssumptions(g, limit)
 		if i == 0 || v.further(&best, rec) {
 			best = v
 		}
@@ -327,6 +310,26 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 		return best, fmt.Errorf("%w: at %v", ErrSettingsChanged, best.Difference)
 	}
 	return best, nil
+}
+
+// noteAssumptions adds notes about what a run under a limit took from the recording, or assumed.
+func (v *Verdict) noteAssumptions(g *guess, limit int64) {
+	note := func(format string, args ...any) { v.Notes = append(v.Notes, fmt.Sprintf(format, args...)) }
+	if n := len(g.hidden); v.Difference == nil && n > 0 {
+		note("%d segments, all of which were given back, are taken for private pools' (of graphs or MemPools): the file "+
+			"does not name those; what was chosen within them is checked, which of them was chosen is not", n)
+	}
+	if limit == unknownLimit {
+		note("the memory limit, which the file does not name, changed while this was recorded: what garbage collection " +
+			"gave back is taken from the recording")
+	}
+	if n := len(g.changes); n > 0 {
+		note("expandable_segments was switched %d times while this was recorded: the file names only the last settings", n)
+	}
+	if v.Restored > 0 {
+		note("%d blocks were placed as recorded: graph pools were restored to earlier states, which is no request",
+			v.Restored)
+	}
 }
 
 // paint repeats an exact run with memory of dev behind the addresses, if dev is not nil.
