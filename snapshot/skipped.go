@@ -42,7 +42,7 @@ func keyName(doc *pickle.Document, key pickle.Value) string {
 	if name, ok := doc.Str(key); ok {
 		return "key " + quote(name)
 	}
-	return "keys that are no str"
+	return "keys that are not str"
 }
 
 // list returns the counts, sorted.

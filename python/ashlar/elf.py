@@ -25,7 +25,7 @@ _UNNUMBERED = {"GLIBC_ABI_DT_RELR": (2, 36)}
 
 
 class NotELF(ValueError):
-    """The file is no 64-bit little-endian ELF file, or is cut off."""
+    """The file is not a 64-bit little-endian ELF file, or is cut off."""
 
 
 class ELF:
@@ -45,7 +45,7 @@ class ELF:
 
     def _read_header(self) -> None:
         if self._data[:6] != b"\x7fELF\x02\x01":
-            raise NotELF(f"{self.path} is no 64-bit little-endian ELF file")
+            raise NotELF(f"{self.path} is not a 64-bit little-endian ELF file")
         (self.machine,) = struct.unpack_from("<H", self._data, 18)
         (offset,) = struct.unpack_from("<Q", self._data, 40)
         size, count, names = struct.unpack_from("<HHH", self._data, 58)

@@ -74,7 +74,7 @@ def of_files() -> TorchBuild:
     try:
         facts = runpy.run_path(str(root / "version.py"))
     except OSError as err:
-        raise AshlarError(f"{root} is no complete PyTorch: {err}") from err
+        raise AshlarError(f"{root} is not a complete PyTorch: {err}") from err
     version, cuda = str(facts.get("__version__", "")), facts.get("cuda")
     _require_cuda(version, cuda, facts.get("hip"))
     return TorchBuild(version, cuda, _abi_of(root), root, facts.get("git_version") or "")
@@ -86,7 +86,7 @@ def _abi_of(root: Path) -> bool:
     try:
         return ELF(library).cxx11_abi() is not False
     except (OSError, ValueError) as err:
-        raise AshlarError(f"{root} is no complete PyTorch: {err}") from err
+        raise AshlarError(f"{root} is not a complete PyTorch: {err}") from err
 
 
 def _require_cuda(version: str, cuda: str | None, hip: str | None) -> None:
