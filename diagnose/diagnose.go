@@ -16,12 +16,12 @@
 // Functions may be called from several goroutines at once. Sizes are bytes.
 package diagnose
 
-// The request that failed is compared with the memory that the process could have: its limit, or the free memory of
-// the GPU (barrier.go). If the live memory and the request exceed that, no allocator helps: the limit, other processes,
-// or the program itself is the cause. Otherwise the memory was there, but not for this request: layout.go reconstructs
-// the segments at that moment and divides the free memory by what kept it from the request, and trials.go confirms
-// that by replays. Growth from step to step (growth.go) comes before all of these, because a program that leaks reaches
-// every limit. A program that did not fail is examined for growth and for settings that cost memory.
+// The request that failed is compared with the memory that the process could have: its limit, or the free memory of the
+// GPU (barrier.go). If the live memory and the request exceed that, no allocator helps: the limit, other processes, or
+// the program itself is the cause. Otherwise the memory was there, but not for this request: layout.go reconstructs the
+// segments at that moment and divides the free memory by the reasons why the request could not use it, which trials.go
+// confirms by replays. Growth from step to step (growth.go) comes before all of these, because a program that leaks
+// reaches every limit. A program that did not fail is examined for growth and for settings that cost memory.
 
 import (
 	"fmt"
@@ -77,8 +77,8 @@ type Options struct {
 	// At is the moment of Report.Holders, as in holders.History.Moment; "" means the peak.
 	At string
 
-	// Progress is called repeatedly with the completed part of the work, from 0 to 1, by one goroutine at a time. It may
-	// be nil.
+	// Progress is called repeatedly with the completed part of the work, from 0 to 1, by one goroutine at a time. It
+	// may be nil.
 	Progress func(done float64)
 }
 

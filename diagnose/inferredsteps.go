@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Steps that were inferred from repetition may be those of a program, or others: the layers of a forward or a backward
-// pass, or of a model that is loaded. What remains of the latter is no leak.
+// Steps that were inferred from repetition may be steps of the program, or layers of a forward pass, a backward pass or
+// a model that is loaded. The memory that loading leaves is not a leak.
 
 const (
 	leastInferred = 6  // leastSteps for inferred steps
@@ -103,9 +103,9 @@ func (x *explainer) transient(steps []holders.Step) (bytes int64) {
 	return bytes
 }
 
-// plausible reports whether inferred steps, of which so many bytes remain, look like those of a program. Steps free
-// much of what they allocate, or call models that make many requests. A program that failed may have loaded a model,
-// layer by layer, so that more is required.
+// plausible reports whether inferred steps, which leave a number of bytes behind, look like steps of a program. Such
+// steps free much of what they allocate, or call models that make many requests. More is required of a program that
+// failed, because it may have been loading a model, layer by layer.
 func (x *explainer) plausible(steps []holders.Step, remain int64) bool {
 	transient := x.transient(steps)
 	requests := 0

@@ -297,7 +297,7 @@ const stranded = 0.25
 // near reports whether a and b differ by a twentieth at most.
 func near(a, b int64) bool { return 20*max(a-b, b-a) <= max(a, b) }
 
-// limit returns the limit of the process in bytes, as far as it is known; 0 is none.
+// limit returns the limit of the process in bytes, or 0 if none is known.
 func (x *explainer) limit() int64 {
 	switch {
 	case x.opts.Limit > 0:

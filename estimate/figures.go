@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// formula is the formula of a category that has at most so many bytes.
+// formula returns the formula of a category whose maximum is a number of bytes.
 func (t *transformer) formula(c Category, bytes int64, o *Optimizer) Formula {
 	var f Formula
 	switch c {

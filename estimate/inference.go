@@ -34,7 +34,7 @@ func (t *transformer) infer() {
 	}
 }
 
-// forward processes so many new tokens of each sequence, which then has length tokens.
+// forward processes new tokens of each sequence, which then has length tokens.
 func (t *transformer) forward(tokens, length int64) {
 	t.tokens, t.cache.length = t.o.Batch*tokens, length
 	ids := t.allocate(t.tokens*token, Inputs)

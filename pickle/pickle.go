@@ -28,7 +28,7 @@ package pickle
 // dict then holds only that number.
 //
 // Most folded dicts of a file have the same opcodes, except for some values. They are compared with a template (see
-// template.go), and only the values are read. Such dicts are no nodes. They take no memory: where their numbers are
+// template.go), and only the values are read. Such dicts are not nodes and take no memory: where their numbers are
 // consecutive, the stack and lists hold a run of them, and the memo only the first number (see runs.go and memo.go).
 //
 // Invariants. Every slot of the stack, the memo and the tables holds a Value that the Document can resolve, before and

@@ -93,7 +93,7 @@ func (t *timedRun) cancel() {
 	}
 }
 
-// end ends a run of w, which read and made so many bytes.
+// end ends a run of w, which read and made a number of bytes.
 func (t *timedRun) end(w *work, bytes int64) {
 	if !t.timed {
 		return
@@ -116,8 +116,8 @@ func (t *timedRun) known() int64 {
 	return t.kind.ns
 }
 
-// estimate returns the time of a run that read and made so many bytes: that of its kind or, as long as that is not
-// known, a time in proportion to the bytes.
+// estimate returns the time of a run that read and made a number of bytes: that of runs of its kind or, until there is
+// one, a time in proportion to the bytes.
 func (t *timedRun) estimate(bytes int64) int64 {
 	if ns := t.known(); ns > 0 {
 		return ns

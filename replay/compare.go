@@ -16,7 +16,7 @@ type CompareOptions struct {
 	// Specs are the rows. Nil means DefaultSpecs.
 	Specs []string
 
-	// Limit is the maximum of reserved bytes of each allocator; 0 is no limit. If neither Limit nor Capacity is set,
+	// Limit is the maximum of reserved bytes of each allocator; 0 means no limit. If neither Limit nor Capacity is set,
 	// the rows other than AsRecorded have the limit Work.RecordedLimit, so that a recording with a limit, or one that
 	// ran out of memory, is compared under similar conditions.
 	Limit int64
@@ -24,9 +24,9 @@ type CompareOptions struct {
 	// Capacity is the device's memory in bytes, at most sim.MaxTotal; 0 means that of the script, or else an H200's.
 	Capacity int64
 
-	// OpenDevice opens a new device with so many bytes for a run. If nil, devices are simulated: rows are then computed
-	// in parallel, and driver calls have modelled times. Other devices are used by one run at a time, and driver calls
-	// are timed.
+	// OpenDevice opens a new device with capacity bytes for a run. If nil, devices are simulated: rows are then
+	// computed in parallel, and driver calls have modelled times. Other devices are used by one run at a time, and
+	// driver calls are timed.
 	OpenDevice func(capacity int64) (driver.Device, error)
 
 	// Contents writes a pattern into every block and checks it. It is not intended for simulated devices.

@@ -12,7 +12,7 @@ type CurvePoint struct {
 	Allocated int64 // the most requested bytes of active blocks
 }
 
-// Curve runs w as Simulate does, and returns the memory over time: at most so many points, for equal numbers of
+// Curve runs w as Simulate does, and returns the memory over time: a maximum number of points, for equal numbers of
 // allocations, each with the peaks of its part. The points end with a request that has no room. The error is that of
 // Simulate.
 func Curve(w *Work, spec string, limit, capacity int64, points int) ([]CurvePoint, error) {

@@ -29,7 +29,7 @@ type Spec struct {
 	config caching.Config // of caching
 }
 
-// An opener makes an allocator for w that reserves at most limit bytes of dev; 0 is no limit. It is called for each
+// An opener makes an allocator for w that reserves at most limit bytes of dev; 0 means no limit. It is called for each
 // run, and a search for the smallest limit makes more than ten runs: results that depend on w alone are worth caching.
 type opener func(w *Work, dev driver.Device, limit int64) (mem.Allocator, error)
 

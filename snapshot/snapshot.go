@@ -65,7 +65,7 @@ type Snapshot struct {
 	Stats map[string]int64
 
 	// Limits are the maximum reserved bytes of the allocator of each device, in files that Ashlar wrote: see
-	// mem.LimitOf. 0 is no limit or unknown; Limits may be shorter than Traces.
+	// mem.LimitOf. 0 means that there is none, or that it is unknown; Limits may be shorter than Traces.
 	Limits []int64
 
 	// OutOfMemory is the failed request, in files that a Reporter wrote; otherwise nil.

@@ -57,8 +57,8 @@ func (r *Recorder) save(e Event) {
 // before the allocator reported the description (mem.ActionSnapshot). The entry of that report is not in the trace,
 // because PyTorch reads the trace before the snapshot; a later View has it. Events that are recorded until View returns
 // do not change the result: entries that they overwrite are included. If there are several reports, the last one
-// counts: take one snapshot at a time. If there is no report, View returns the state when describe returns; then no
-// goroutine may allocate or free until it does.
+// counts: take one snapshot at a time. Without a report, View returns the state when describe returns, and no goroutine
+// may allocate or free until then.
 func (r *Recorder) View(describe func()) *View {
 	r.viewing.Lock()
 	defer r.viewing.Unlock()

@@ -34,7 +34,8 @@ type liveSource struct {
 
 // Attach shows the recordings of a running program, which serves them with package view/live, and follows them until
 // ctx ends. The address is that of its HTTP server, such as http://127.0.0.1:6060, or one that ends in a path for
-// live.Handler. The error says that the program could not be reached at first; ctx.Err() is no error.
+// live.Handler. The error says that the program could not be reached at first. The end of ctx is
+// not an error.
 func (s *Server) Attach(ctx context.Context, address string) error {
 	base, err := liveURL(address)
 	if err != nil {

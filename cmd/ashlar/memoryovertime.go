@@ -14,8 +14,8 @@ func (s sums) plus(other sums) sums {
 }
 
 // A memoryOverTime has the sums after each entry, at the times of the entries or, if all have the same time, by their
-// index. When there are too many, those close together become one moment. Its entries are shown where the first one is,
-// which is off by less than 1/131072 of the whole.
+// index. When there are too many, those close together become one moment, which is shown at the place of its first
+// entry: the others are misplaced by less than 1/131072 of the whole.
 type memoryOverTime struct {
 	moments []moment
 	width   uint64 // of a moment: more than the time from its first entry to its last

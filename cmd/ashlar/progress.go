@@ -88,7 +88,7 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm%02ds", s/3600, s/60%60, s%60)
 }
 
-// say writes a line, also where there is no terminal.
+// say writes a line, even if there is no terminal.
 func (p *progress) say(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

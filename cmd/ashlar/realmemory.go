@@ -35,8 +35,8 @@ func openDevice(spec string) (driver.Device, error) {
 	return dev, nil
 }
 
-// deviceError is what kept a device from being opened: wrong usage, unless a file that the spec names is wrong or the
-// device is not to be had.
+// deviceError returns the error for a device that could not be opened. It is wrong usage, unless the device is
+// unavailable or a file that the spec names is wrong.
 func deviceError(spec string, err error) error {
 	if !errors.Is(err, driver.ErrUnknown) && !errors.Is(err, driver.ErrInvalid) {
 		return err
@@ -54,7 +54,7 @@ func deviceError(spec string, err error) error {
 	return usageError{err}
 }
 
-// openReal opens a device with real memory, of which so many bytes may be used.
+// openReal opens a device with real memory, at most capacity bytes of it.
 func openReal(spec string, capacity int64) (driver.Device, error) {
 	name, args, _ := strings.Cut(spec, ":")
 	if strings.Contains(args, "total=") {
@@ -66,8 +66,8 @@ func openReal(spec string, capacity int64) (driver.Device, error) {
 	return openDevice(fmt.Sprintf("%s:%stotal=%d", name, args, capacity))
 }
 
-// openFree opens a device with real memory, of which the free part may be used. (The system kills a process that uses
-// more of the host's memory.)
+// openFree opens a device with the part of its memory that is free. (The system kills a process that uses more of the
+// host's memory.)
 func openFree(spec string) (driver.Device, error) {
 	free, err := freeMemory(spec)
 	if err != nil {
@@ -76,8 +76,8 @@ func openFree(spec string) (driver.Device, error) {
 	return openReal(spec, max(free-reserve, 1))
 }
 
-// freeMemory is how many bytes of a device can be filled: of the host's what Linux says is available, within the limit
-// of the container; elsewhere all that the machine has.
+// freeMemory returns how many bytes of a device can be filled. On Linux, the host has what the system says is
+// available, within the limit of the container. On other systems it has all memory of the machine.
 func freeMemory(spec string) (int64, error) {
 	dev, err := openDevice(spec)
 	if err != nil {

@@ -191,7 +191,7 @@ func completed(r replay.Row) bool { return r.Completed() }
 
 func noneCompleted(c *replay.Comparison) bool { return !slices.ContainsFunc(c.Rows, completed) }
 
-// checkAllocator reports a spec that names no allocator.
+// checkAllocator returns an error for a spec that names no allocator: wrong usage, unless the file of a plan is wrong.
 func checkAllocator(spec string) error {
 	_, err := replay.ParseSpec(spec, caching.Default())
 	var plan *planned.FileError

@@ -206,7 +206,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dns", d)
 }
 
-// smallPercent writes a part of 1 with three digits, as far as two after the point go.
+// smallPercent writes a part of 1 as a percentage, with three digits and at most two of them after the point.
 func smallPercent(part float64) string {
 	if p := 100 * part; p == 0 || p >= 0.005 {
 		return bytesize.ThreeDigits(p) + "%"

@@ -66,8 +66,8 @@ func (p *packer) atLeast(c *core, turn int, nodes int64) {
 	}
 }
 
-// between searches for packings lower than the best. It bisects the capacities between the best height and the
-// capacities that are ruled out or for which no packing was found in so many nodes.
+// between searches for packings lower than the best. It bisects the capacities between the best height and those that
+// are ruled out or for which no packing was found within a number of nodes.
 func (p *packer) between(c *core, turn int, nodes int64) {
 	low := p.best.Least
 	for range probes {

@@ -62,8 +62,8 @@ func Exact(ctx context.Context, buffers []Buffer, capacity int64) (offsets []int
 // some hundred buffers with many small repairs, but few enough that an unsuitable preference ends soon.
 const exactRound = 2000
 
-// search searches in rounds until it has an answer, has visited so many nodes, or ctx ends. After exactSpent it can be
-// called again to continue.
+// search searches in rounds until it has an answer, has visited a number of nodes, or ctx ends. After exactSpent it can
+// be called again to continue.
 func (s *exactSearch) search(ctx context.Context, nodes int64) exactAnswer {
 	s.ctx = ctx
 	for _, rest := range s.rest {

@@ -9,7 +9,7 @@ import (
 // cover any range.
 type minima [][]int64
 
-// newMinima returns a table for so many sections.
+// newMinima returns a table for a number of sections.
 func newMinima(sections int) minima {
 	m := make(minima, bits.Len(uint(sections)))
 	for k := range m {

@@ -9,8 +9,8 @@ import (
 // 10,000 is no better.
 const patience = 2000
 
-// improve searches for better orders by a walk and a climb of at most so many steps each. They begin alternately at the
-// best packing and at a greedy order, because the neighborhood of the best packing is soon exhausted.
+// improve searches for better orders by a walk and a climb, each with a maximum number of steps. They begin alternately
+// at the best packing and at a greedy order, because the neighborhood of the best packing is soon exhausted.
 func (p *packer) improve(turn, steps int) {
 	begin := p.recall
 	if turn%2 == 1 {

@@ -75,8 +75,8 @@ func (r *repairer) begin(offsets []int64, ceiling int64) float64 {
 	return out / all
 }
 
-// repair places the buffers that are out, in at most so many moves. It reports whether there is a packing below the
-// ceiling then.
+// repair places the buffers that are out, in at most a number of moves. It reports whether the result is a packing
+// below the ceiling.
 func (r *repairer) repair(ctx context.Context, moves int) bool {
 	for ; len(r.out) > 0 && r.moves < moves; r.moves++ {
 		if r.moves%16 == 0 && ctx.Err() != nil {

@@ -258,7 +258,7 @@ def _flatten(prefix: str, value: Any, result: dict[str, int]) -> None:
 
 def set_limit(bytes: int, device: Any = None) -> None:
     """Bound the memory that is reserved on a device (default: the current one), by Ashlar and in PyTorch's private
-    pools together; 0 is no limit. Beyond it a request fails with torch.OutOfMemoryError."""
+    pools together; 0 means no limit. Beyond it a request fails with torch.OutOfMemoryError."""
     active = _require()
     if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
         raise SettingsError(f"a limit is a number of bytes from 0 on, not {bytes!r}")

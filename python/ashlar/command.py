@@ -1,7 +1,7 @@
 """The command line of the wheel: `ashlar` and `python -m ashlar`.
 
-run is Python's. doctor and `bench torch` are too, as far as PyTorch is concerned; everything else is done by the Go
-command, which the wheel carries.
+Python does `run`, `bench torch` and the part of `doctor` that concerns PyTorch. The Go command, which is in the wheel,
+does everything else.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Library:
         self._call("init", device_count, settings.encode())
 
     def set_limit(self, device: int, size: int) -> None:
-        """Bound the memory that the allocator of a device reserves; 0 is no limit."""
+        """Bound the memory that the allocator of a device reserves; 0 means no limit."""
         self._call("set_limit", device, size)
 
     def stats(self, device: int) -> Stats:

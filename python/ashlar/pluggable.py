@@ -124,7 +124,7 @@ def _refuse_unless_pinned(function: Callable[[str], Any]) -> Callable[[str], Any
 
 
 def _replace_functions(torch: ModuleType, library: Library) -> None:
-    """Replace what would lie. Functions that this version of PyTorch does not have are left out."""
+    """Replace functions whose results would be wrong, of those that this version of PyTorch has."""
     replacements = {name: _refuse(what) for name, what in REFUSED.items()}
     replacements.update({name: _refuse_unless_off(what) for name, what in REFUSED_UNLESS_OFF.items()})
     replacements["_set_cudnn_benchmark"] = _refuse_unless_off(

@@ -100,7 +100,7 @@ class Shim:
         return bool(self._file.ashlar_shim_owns(address))
 
     def set_limit(self, device: int, size: int) -> None:
-        """Bound the memory that Ashlar and PyTorch's own allocator reserve together; 0 is no limit."""
+        """Bound the memory that Ashlar and PyTorch's own allocator reserve together; 0 means no limit."""
         status = self._file.ashlar_shim_set_limit(device, size)
         if status != OK:
             fallback = STATUS_TEXT[status] if 0 <= status < len(STATUS_TEXT) else f"unknown status {status}"

@@ -24,14 +24,14 @@ func (l *Log) Least(budget int64) (time.Duration, bool, error) {
 }
 
 // AtLeast returns a time that a program takes at least within a budget: a lower bound of Least for programs of any
-// length. It is that of a relaxation in which there is room at all moments but one. With a link of so many bytes per
-// second, what it can carry to the host before that moment and back after it takes no room; 0 is no link.
+// length. It is that of a relaxation in which there is room at all moments but one. link is the speed of a link to the
+// host in bytes per second, or 0: what it can carry there before that moment and back after it takes no room.
 func (l *Log) AtLeast(budget int64, link float64) time.Duration {
 	return l.Baseline + time.Duration(schedule.LowerBound(l.program, budget, schedule.Link{BytesPerSecond: link}))
 }
 
 // CopiesAtLeast returns a time that a program takes at least within a budget if results are copied to the host and
-// back, over a link of so many bytes per second, more than 0, and nothing is computed again.
+// back, over a link of link bytes per second, more than 0, and nothing is computed again.
 func (l *Log) CopiesAtLeast(budget int64, link float64) time.Duration {
 	return l.Baseline + time.Duration(schedule.CopiesLowerBound(l.program, budget, schedule.Link{BytesPerSecond: link}))
 }

@@ -36,16 +36,16 @@ type Log struct {
 
 // Config configures a run.
 type Config struct {
-	Budget    int64   // bytes; 0 is no limit
+	Budget    int64   // bytes; 0 means no limit
 	Policy    string  // one of Policies; "" is the default
 	Link      float64 // bytes per second between the device and the host; 0 disables copies
-	HostLimit int64   // bytes of copies on the host; 0 is no limit
+	HostLimit int64   // bytes of copies on the host; 0 means no limit
 	// Plan follows a plan that was made with knowledge of the whole program, as for programs that repeat. The policy is
 	// the default.
 	Plan bool
 	// Effort is how many operations are simulated in search of a plan; 0 is enough for some seconds.
 	Effort  int
-	MaxTime time.Duration // the run ends without completion when it has taken longer; 0 is no limit
+	MaxTime time.Duration // the run ends without completion when it has taken longer; 0 means no limit
 }
 
 // A Result says how a run went.

@@ -93,7 +93,7 @@ type Options struct {
 	// Config replaces the recorded settings if it is not nil.
 	Config *caching.Config
 	// Limit is the maximum of reserved bytes (for set_per_process_memory_fraction: that fraction of all memory). Zero
-	// is no limit: then the driver's refusals are taken from the recording, and Verify searches for the limit that
+	// means no limit: then the driver's refusals are taken from the recording, and Verify searches for the limit that
 	// garbage collection used.
 	Limit int64
 	// TotalMemory is the device's memory in bytes; 0 means an H200's. It decides how many addresses expandable segments

@@ -14,7 +14,7 @@ type network struct {
 // A weight is an index into the weights of a network.
 type weight int
 
-// weight makes a weight with so many elements.
+// weight makes a weight with a number of elements.
 func (n *network) weight(elements int64) weight {
 	var held tensor
 	if !n.sharded {

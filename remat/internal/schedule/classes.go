@@ -53,7 +53,7 @@ func (c *classes) remove(s Storage) {
 	}
 }
 
-// compact removes the nodes that are no class of a storage any more.
+// compact removes the nodes that are not the class of any storage.
 func (c *classes) compact() {
 	var nodes []classNode
 	numbers := map[int32]int32{}

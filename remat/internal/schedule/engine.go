@@ -4,10 +4,10 @@ import "fmt"
 
 // Config configures an Engine.
 type Config struct {
-	Budget    int64  // bytes on the device, constants included; 0 is no limit
+	Budget    int64  // bytes on the device, constants included; 0 means no limit
 	Policy    Policy // nil is Default()
 	Link      Link   // for copies to the host; the zero Link disables them
-	HostLimit int64  // bytes of copies on the host; 0 is no limit
+	HostLimit int64  // bytes of copies on the host; 0 means no limit
 }
 
 // A Link describes copies between the device and the host.

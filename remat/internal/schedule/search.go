@@ -9,7 +9,7 @@ import (
 
 // A PlanConfig says how a planned program will run.
 type PlanConfig struct {
-	Budget    int64 // bytes; 0 is no limit
+	Budget    int64 // bytes; 0 means no limit
 	Link      Link
 	HostLimit int64
 	// Effort is how many operations are simulated in search of a better plan; 0 is defaultEffort, less than 0 none.

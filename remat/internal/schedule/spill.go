@@ -26,7 +26,7 @@ const (
 type spilling struct {
 	Link
 	copier    Copier    // nil: copies are simulated
-	hostLimit int64     // bytes; 0 is no limit
+	hostLimit int64     // bytes; 0 means no limit
 	outFree   int64     // when the link to the host is idle
 	paused    bool      // nothing more is copied out
 	look      int32     // the number of storages made before which it is in vain to look for one to copy out
