@@ -256,8 +256,8 @@ typedef struct ashlar_api {
 	ashlar_status (*checkpoint)(int32_t device, ashlar_pool id, uint64_t *state);
 
 	/* Makes the blocks live that were live at a checkpoint, at the same addresses, and no others. Calls fn for each block
-	 * that was live before, and each that is live now. Every one that is live must be freed once. fn must not call
-	 * Ashlar. */
+	 * that was live before, and each that is live now. Every one that is live must be freed once. Pins of the others
+	 * end. fn must not call Ashlar. */
 	ashlar_status (*restore)(int32_t device, uint64_t state, ashlar_restored_fn fn, void *ctx);
 	ashlar_status (*drop_checkpoint)(uint64_t state);
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
 // externalUses are the blocks that external streams use. An allocator keeps the streams of a freed block and queries
@@ -88,6 +89,16 @@ func (x *externalUses) take(p *Process, at driver.Pointer) []driver.Stream {
 		used[i] = x.proxy(g, s)
 	}
 	return used
+}
+
+// restored forgets the blocks that a Restore freed.
+func (x *externalUses) restored(freed []mem.Block) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range freed {
+		delete(x.streams, b.Ptr)
+	}
+	x.any.Store(int64(len(x.streams)))
 }
 
 // proxy makes the device's proxy stream wait for the work of an external stream, and returns the proxy. If that fails,

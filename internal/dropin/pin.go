@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
 // pins are the pinned blocks. The zero value has none.
@@ -65,6 +66,22 @@ func (x *pins) remove(at driver.Pointer) (free, ok bool) {
 	delete(x.blocks, at)
 	x.any.Store(int64(len(x.blocks)))
 	return b.freed, true
+}
+
+// restored forgets the blocks that a Restore freed, and the frees of those that it made live again.
+func (x *pins) restored(d *mem.PoolDelta) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range d.Freed {
+		delete(x.blocks, b.Ptr)
+	}
+	for _, b := range d.Live {
+		if pinned, ok := x.blocks[b.Ptr]; ok {
+			pinned.freed = false
+			x.blocks[b.Ptr] = pinned
+		}
+	}
+	x.any.Store(int64(len(x.blocks)))
 }
 
 // all returns the addresses of the pinned blocks.

@@ -144,6 +144,7 @@ func (p *Process) Checkpoint(ordinal int, id mem.PoolID) (number uint64, err err
 }
 
 // Restore puts a pool back into an earlier state. It returns the blocks that are not live any more, and those that are.
+// A pinned block that was not live then is freed.
 func (p *Process) Restore(ordinal int, number uint64) (*mem.PoolDelta, error) {
 	g, a, err := p.pools(ordinal)
 	if err != nil {
@@ -159,6 +160,8 @@ func (p *Process) Restore(ordinal int, number uint64) (*mem.PoolDelta, error) {
 	if err == nil {
 		raw.Restored(g.dev, a, d)
 		p.exports.restored(a, d.Freed)
+		p.foreign.restored(d.Freed)
+		p.pins.restored(d)
 	}
 	return d, err
 }

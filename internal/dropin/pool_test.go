@@ -119,6 +119,36 @@ func TestPoolsAreNotThoseOfTags(t *testing.T) {
 	testkit.Must(t, p.Free(weights))
 }
 
+// A restore ends what was noted for the blocks that it frees: another block at the address is free of it.
+func TestRestoreForgetsPinsAndExternalStreams(t *testing.T) {
+	p, dev := newProcess(t, "")
+	id := mem.PoolID{1, 0}
+	call(t, p, id, PoolRetain)
+	kept, err := p.AllocInPool(0, 7, mib, id)
+	testkit.Must(t, err)
+	state, err := p.Checkpoint(0, id)
+	testkit.Must(t, err)
+	later, err := p.AllocInPool(0, 7, 2*mib, id)
+	testkit.Must(t, err)
+	testkit.Must(t, errors.Join(p.Pin(later), p.RecordStream(later, 9, true)))
+	testkit.Must(t, errors.Join(p.Pin(kept), p.Free(kept))) // it stays until its Unpin
+	_, err = p.Restore(0, state)
+	testkit.Must(t, err)
+	dev.gone = 9
+	testkit.Must(t, p.Unpin(kept))
+	if _, err := p.Block(kept); err != nil {
+		t.Errorf("the block that a restore made live again was freed by its Unpin: %v", err)
+	}
+	again, err := p.AllocInPool(0, 7, 2*mib, id)
+	testkit.Must(t, err)
+	testkit.Equal(t, "address", again, later)
+	testkit.Must(t, p.Free(again))
+	if _, err := p.Block(again); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a block at the address of one that was pinned: after Free %v", err)
+	}
+	testkit.Must(t, p.Free(kept))
+}
+
 // Threads allocate, record and free while another captures with a pool, releases it and empties the cache.
 func TestPoolsBesideOtherThreads(t *testing.T) {
 	p, _ := newProcess(t, "")
