@@ -17,55 +17,78 @@ import (
 
 // Each driver call of a program fails in turn: the program gets an error of it, leaves nothing, and works the next time.
 func TestEveryDriverCallFails(t *testing.T) {
-	for n := int64(1); ; n++ {
-		devs := [2]*fault.Device{fault.Wrap(drivertest.OpenSim(t, 0)), fault.Wrap(drivertest.OpenSim(t, 0))}
-		var places [2]*tensor.Place
-		for i, dev := range devs {
-			places[i] = placeOn(t, dev, func(c *tensor.Config) { c.Backend = computehost.New(dev, computehost.Options{}) })
+	for _, specs := range [][2]string{
+		{"sim", "sim:ordinal=1"}, {"host:total=64MiB", "host:total=64MiB,ordinal=1"}, {"host:total=64MiB", "sim"},
+	} {
+		n := int64(1)
+		for callFails(t, specs, n) {
+			n++
 		}
-		failed := int64(0)
-		for _, broken := range devs {
-			broken.SetRules(fault.Rule{Nth: n, Code: driver.ErrLost})
-			err := copies(places[0], places[1])
-			if broken.Failed() > 0 != errors.Is(err, driver.ErrLost) {
-				t.Errorf("call %d failed %d times, and the program says %v", n, broken.Failed(), err)
-			}
-			failed += broken.Failed()
-			broken.SetRules()
-			for i, p := range places {
-				if leaks := p.Leaks(); leaks.Count != 0 {
-					t.Errorf("call %d failed: place %d has %v", n, i, leaks)
-				}
-			}
-			testkit.Must(t, copies(places[0], places[1]))
-		}
-		if failed == 0 {
-			t.Logf("%d calls", n-1)
-			return
+		if n < 20 {
+			t.Errorf("%s: the program makes %d calls", specs, n-1)
 		}
 	}
 }
 
-// copies makes, copies, changes and reads tensors at two places. It returns the first error.
-func copies(here, there *tensor.Place) (err error) {
-	s := here.Scope()
-	defer s.Close()
-	x, err := tensor.FromSlice(s.Place, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+// callFails fails call n of the first and then of the second device, and reports whether there was such a call.
+func callFails(t *testing.T, specs [2]string, n int64) (any bool) {
+	t.Helper()
+	var devs [2]*fault.Device
+	var places [2]*tensor.Place
+	for i, spec := range specs {
+		dev := fault.Wrap(drivertest.OpenDevice(t, spec))
+		devs[i] = dev
+		places[i] = placeOn(t, dev, func(c *tensor.Config) { c.Backend = computehost.New(dev, computehost.Options{}) })
+	}
+	for _, broken := range devs {
+		other := drivertest.NewStream(t, devs[0])
+		broken.SetRules(fault.Rule{Nth: n, Code: driver.ErrLost})
+		here, there := places[0].Scope(), places[1].Scope()
+		err := copies(here.Place, places[0].On(other), there.Place)
+		if broken.Failed() > 0 != errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s: call %d failed %d times, and the program says %v", specs, n, broken.Failed(), err)
+		}
+		any = any || broken.Failed() > 0
+		here.Close()
+		there.Close()
+		broken.SetRules()
+		for i, p := range places {
+			if leaks := p.Leaks(); leaks.Count != 0 {
+				t.Errorf("%s: call %d failed: place %d has %v", specs, n, i, leaks)
+			}
+		}
+		here, there = places[0].Scope(), places[1].Scope()
+		testkit.Must(t, copies(here.Place, places[0].On(other), there.Place))
+		here.Close()
+		there.Close()
+	}
+	return any
+}
+
+// copies makes, copies, changes and reads tensors at three places, of which two are on one device. It returns the first
+// error.
+func copies(here, beside, there *tensor.Place) (err error) {
+	x, err := tensor.FromSlice(here, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	if err != nil {
 		return err
 	}
-	y, err := tensor.Zeros(s.Place, dtype.Float32, 3, 2)
+	y, err := tensor.Zeros(here, dtype.Float32, 3, 2)
 	if err != nil {
 		return err
 	}
 	if err := y.CopyFrom(nil, x.T()); err != nil {
 		return err
 	}
+	if err := y.CopyFrom(beside, x.T()); err != nil {
+		return err
+	}
+	if err := x.Fill(beside, 1); err != nil {
+		return err
+	}
 	far, err := y.To(there)
 	if err != nil {
 		return err
 	}
-	defer far.Release()
 	if err := far.Fill(nil, 7); err != nil {
 		return err
 	}
@@ -82,5 +105,5 @@ func copies(here, there *tensor.Place) (err error) {
 	if _, err := tensor.Must(x.Slice(tensor.Index(0), tensor.Index(1))).Item(); err != nil {
 		return err
 	}
-	return errors.Join(here.Sync(context.Background()), there.Sync(context.Background()))
+	return errors.Join(here.Sync(context.Background()), beside.Sync(context.Background()), there.Sync(context.Background()))
 }
