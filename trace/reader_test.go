@@ -89,4 +89,15 @@ func TestNumbersHave(t *testing.T) {
 	if !(&trace.Numbers{}).Have(e) {
 		t.Error("without tables an event is not had")
 	}
+	n := trace.Numbers{
+		Stacks: []trace.StackID{0, 0, 12}, Streams: []uint32{0, 0, 0, 13}, Metadata: []uint32{0, 0, 0, 0, 14}, Pools: []uint32{5: 15},
+	}
+	got, want := *e, trace.Event{Stack: 12, Stream: 13, Metadata: 14, Pool: 15}
+	if n.Replace(&got); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	(&trace.Numbers{}).Replace(&got)
+	if got != want {
+		t.Errorf("without tables the event becomes %+v", got)
+	}
 }
