@@ -103,6 +103,9 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	if _, err := Open(filepath.Join(t.TempDir(), "none"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+	if x, err := ReadFile(p, filepath.Join(t.TempDir(), "none"), Options{}); x != nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, %v", x, err)
+	}
 	// Numbers on both sides.
 	refused(put("'<f4'", "False", "(3, 2)"), ErrFormat, "[3 2] takes 24 bytes", "16")
 	testkit.Must(t, os.WriteFile(path, append(whole, 1, 2, 3), 0o600))
