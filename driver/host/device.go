@@ -80,7 +80,8 @@ func (d *device) Available() (free, total int64, err error) {
 // programs use the machine's memory.
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{
-		Call: "Processes", Code: driver.ErrUnsupported, Detail: "the host's memory is not told by process",
+		Call: "Processes", Code: driver.ErrUnsupported,
+		Detail: "the host driver does not know how much memory each process uses",
 	}
 }
 

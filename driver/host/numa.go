@@ -71,8 +71,8 @@ func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool
 	}
 	if o.Node == nil {
 		if o.Strict {
-			return fail(driver.ErrInvalid, "strict: from which node alone? None was named, or the system knows of "+
-				"none that is near")
+			return fail(driver.ErrInvalid, "strict: no node is given, or the system does not know the nearest: "+
+				"want node=NUMBER")
 		}
 		return placement{}, nil
 	}

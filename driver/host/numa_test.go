@@ -141,7 +141,7 @@ func TestPlacementSettings(t *testing.T) {
 	for setting, says := range map[string]string{
 		"node=x": "number", "node=-1": "number", "node": "number", "strict=yes": "on or off", "strict": "on or off",
 		"near=here": "PCI address", "strict=on": "strict", "node=1023": "node 1023",
-		"near=ffff:ff:1f.7,strict=on": "knows of none that is near",
+		"near=ffff:ff:1f.7,strict=on": "does not know the nearest",
 	} {
 		d, err := driver.Open("host:total=1MiB," + setting)
 		if err == nil {
