@@ -13,15 +13,15 @@ func BeAnotherUser(t testing.TB) {
 	t.Cleanup(func() { otherUser.Store(0) })
 }
 
-// SetPatience sets how long servers wait for a peer, until the test ends.
-func SetPatience(t testing.TB, d time.Duration) {
-	SetPatienceFunc(t, func() time.Duration { return d })
+// SetTimeout sets how long servers wait for a peer, until the test ends.
+func SetTimeout(t testing.TB, d time.Duration) {
+	SetTimeoutFunc(t, func() time.Duration { return d })
 }
 
-// SetPatienceFunc lets f say how long, each time that a server begins to wait.
-func SetPatienceFunc(t testing.TB, f func() time.Duration) {
-	testPatience.Store(&f)
-	t.Cleanup(func() { testPatience.Store(nil) })
+// SetTimeoutFunc makes servers call f for that time whenever they begin to wait.
+func SetTimeoutFunc(t testing.TB, f func() time.Duration) {
+	testTimeout.Store(&f)
+	t.Cleanup(func() { testTimeout.Store(nil) })
 }
 
 // MaxRefused is the number of refused connections that a server keeps.

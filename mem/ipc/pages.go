@@ -17,8 +17,8 @@ import (
 // attests. A connection to l makes one request with a key and gets the pages that find returns for it. find authorizes
 // keys; several goroutines may call it at once. The provider of find keeps ownership of the files; closing one while it
 // is sent ends the connection. Unlike those of an Exporter's blocks, users of pages are not counted: a process that has
-// received a page keeps it. A connection ends if it sends no request within 10 seconds, of which it is told, or reads
-// none of the pages sent to it for as long.
+// received a page keeps it. A connection ends if it sends no request within 10 seconds, after an answer that says so,
+// or reads none of the pages sent to it for as long.
 //
 // ServePages returns when the listener fails: because it was closed, or because not even a spare descriptor is left.
 // The listener must preserve message boundaries: see Listen.
@@ -37,12 +37,12 @@ func ServePages(l *net.UnixListener, find func(key []byte) ([]driver.PageFile, e
 	}
 }
 
-func servePages(conn *net.UnixConn, strangers *refusedConns, find func(key []byte) ([]driver.PageFile, error)) {
+func servePages(conn *net.UnixConn, refusals *refusedConns, find func(key []byte) ([]driver.PageFile, error)) {
 	defer conn.Close()
-	_, reason := stranger(conn)
+	_, reason := checkUser(conn)
 	if reason != "" {
-		strangers.add(conn)
-		defer strangers.remove(conn)
+		refusals.add(conn)
+		defer refusals.remove(conn)
 	}
 	key, file, err := receiveFirst(conn)
 	if file != nil {

@@ -43,8 +43,9 @@ func effectiveUser() int { return os.Geteuid() + int(otherUser.Load()) }
 
 var otherUser atomic.Int32 // set by tests
 
-// stranger returns why the process at the other end of a connection to this server is refused whatever it asks, or "".
-func stranger(c *net.UnixConn) (Peer, string) {
+// checkUser returns the process at the other end of a connection to this server, and the reason why the server refuses
+// it: it belongs to another user, or to an unknown one. The reason is "" for a process of this user.
+func checkUser(c *net.UnixConn) (Peer, string) {
 	peer, err := peerOf(c)
 	switch {
 	case err != nil:

@@ -84,7 +84,7 @@ func (c *connection) serve() {
 
 // refusal returns why the process at the other end is not served, or "".
 func (c *connection) refusal() string {
-	peer, reason := stranger(c.conn)
+	peer, reason := checkUser(c.conn)
 	if reason == "" && c.e.opts.Allow != nil && !c.e.opts.Allow(peer) {
 		reason = "it is not allowed"
 	}

@@ -147,7 +147,7 @@ func TestPermittedConnectionsMayBeMany(t *testing.T) {
 
 // A connection that asks nothing is told why it ends. It keeps neither a goroutine nor a descriptor of the server.
 func TestSilentConnectionsEnd(t *testing.T) {
-	ipc.SetPatience(t, time.Millisecond)
+	ipc.SetTimeout(t, time.Millisecond)
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	_, exporter := export(t, d, nil)
 	for name, path := range map[string]string{"exporter": exporter, "pages": pageServer(t, nil)} {
@@ -164,7 +164,7 @@ func TestSilentConnectionsEnd(t *testing.T) {
 
 // A connection that was silent for too long is refused to an importer, which is told why.
 func TestAnImporterOverASilentConnection(t *testing.T) {
-	ipc.SetPatience(t, time.Millisecond)
+	ipc.SetTimeout(t, time.Millisecond)
 	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	_, path := export(t, d, nil)
 	c := raw(t, path)
@@ -185,7 +185,7 @@ func TestUnreadPagesEnd(t *testing.T) {
 	for name, pages := range map[string]int{"all fit but the end": capacity(t, page), "more than fit": 10_000} {
 		t.Run(name, func(t *testing.T) {
 			c := raw(t, pageServer(t, func([]byte) ([]driver.PageFile, error) {
-				ipc.SetPatience(t, time.Millisecond)
+				ipc.SetTimeout(t, time.Millisecond)
 				return slices.Repeat([]driver.PageFile{{Size: 1, File: page}}, pages), nil
 			}))
 			if _, err := c.Write([]byte("key")); err != nil {
@@ -210,7 +210,7 @@ func TestSlowClientsGetTheirPages(t *testing.T) {
 			client := make(chan *net.UnixConn, 1)
 			c := raw(t, pageServer(t, func([]byte) ([]driver.PageFile, error) {
 				c, answers := <-client, 0
-				ipc.SetPatienceFunc(t, func() time.Duration { // the server is about to send an answer
+				ipc.SetTimeoutFunc(t, func() time.Duration { // the server is about to send an answer
 					if answers++; room < answers && answers <= room+reads {
 						if _, err := c.Read(make([]byte, 512)); err != nil {
 							t.Error(err)

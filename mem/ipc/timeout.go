@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPatience is how long a server waits for the first request of a connection, and a server of pages for a client
+// defaultTimeout is how long a server waits for the first request of a connection, and a server of pages for a client
 // to read an answer.
-const defaultPatience = 10 * time.Second
+const defaultTimeout = 10 * time.Second
 
-var testPatience atomic.Pointer[func() time.Duration] // set by tests; nil: defaultPatience
+var testTimeout atomic.Pointer[func() time.Duration] // set by tests; nil: defaultTimeout
 
-func patience() time.Duration {
-	if f := testPatience.Load(); f != nil {
+func timeout() time.Duration {
+	if f := testTimeout.Load(); f != nil {
 		return (*f)()
 	}
-	return defaultPatience
+	return defaultTimeout
 }
 
 // limited calls f, in which calls on c that wait after the limit fail with os.ErrDeadlineExceeded. Later calls wait as
@@ -38,7 +38,7 @@ func limited(c *net.UnixConn, limit time.Duration, f func() error) error {
 // receiveFirst receives the first request of a connection. A peer that sends none in time is told so, and the error
 // matches os.ErrDeadlineExceeded.
 func receiveFirst(c *net.UnixConn) (message []byte, file *os.File, err error) {
-	limit := patience()
+	limit := timeout()
 	err = limited(c, limit, func() (err error) {
 		message, file, err = receive(c)
 		return err
@@ -56,7 +56,7 @@ func receiveFirst(c *net.UnixConn) (message []byte, file *os.File, err error) {
 // A sender that waits is woken when three quarters of the socket's buffer are free: some 200 pages later. So it looks
 // once more at the end, when one page that was read has made room.
 func sendInTime(c *net.UnixConn, message, rights []byte) error {
-	err := limited(c, patience(), func() error {
+	err := limited(c, timeout(), func() error {
 		_, _, err := c.WriteMsgUnix(message, rights, nil)
 		return err
 	})
