@@ -162,7 +162,7 @@ func (k *cache) alloc(s driver.Stream, size int64, o mem.AllocOptions) (b mem.Bl
 
 func (k *cache) free(b mem.Block, used []driver.Stream) {
 	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before observers are told
+		_ = s.ID() // a nil stream panics here, before observers are called
 	}
 	k.caches.events.freed(b)
 	k.Free(b, used...)

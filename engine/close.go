@@ -145,7 +145,7 @@ func (e *Engine) drain(ctx context.Context) error {
 	return nil
 }
 
-// close closes everything, and goes on after errors. The engine is not in use any more, or Open has not returned it.
+// close closes everything, and continues after errors. The engine is not in use any more, or Open has not returned it.
 func (e *Engine) close() error {
 	alive := &AliveError{}
 	var errs []error

@@ -44,7 +44,7 @@ import (
 // # States
 //
 // An engine is open, closing, then closed. While it is closing, goroutines inside a scope and calls of EachDevice of
-// which a task has begun go on; all other calls fail with ErrClosed. If the context of Close ends, the engine stays
+// which a task has begun continue; all other calls fail with ErrClosed. If the context of Close ends, the engine stays
 // closing and Close may be called again. A session is open or closed.
 //
 // # Invariants

@@ -104,7 +104,7 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	if err := p.d.pins.add(call, at, size, true); err != nil {
 		return nil, errors.Join(err, unmapMemory(at, wholePages(size)))
 	}
-	_ = lockMemory(b) // as far as the system lets it
+	_ = lockMemory(b) // if the system permits it
 	return b, nil
 }
 
@@ -131,7 +131,7 @@ func (p pinned) Register(b []byte) error {
 	if err := p.d.pins.add(call, pointer(b), int64(len(b)), false); err != nil {
 		return err
 	}
-	_ = lockMemory(b) // as far as the system lets it
+	_ = lockMemory(b) // if the system permits it
 	return nil
 }
 

@@ -59,7 +59,7 @@ import (
 //	allocs, reservations   disjoint intervals of addresses; space: the holes between them
 //	object                 the memory of one allocation or page: contents, and the shadow of its last accesses
 //	timeline               one stream number's queue and clock, with done <= queued; it outlives the stream, so that
-//	                       ticks go on when a number is used again
+//	                       ticks continue when a number is used again
 //	used                   = bytes of allocations + bytes of pages that are not dropped or still mapped <= Total
 //	locked                 = bytes of page-locked memory <= Pinned
 //	capture                the work that some streams record; each has a branch of at most one capture, until End
@@ -85,7 +85,7 @@ type Options struct {
 
 	// Unchecked turns the race detector off: faster, and no memory of past accesses. Addresses are still checked.
 	Unchecked bool
-	// ReportOnly lets work with a race go on: it is in Reports, but the call does not fail.
+	// ReportOnly permits work with a race: the race is in Reports, but the call does not fail.
 	ReportOnly bool
 	// CallSites puts the file and line of the caller into accesses: about a microsecond each.
 	CallSites bool

@@ -53,8 +53,8 @@ import (
 // Neither Free nor an Alloc of memory that no other stream used makes a driver call. A closed stream has done its
 // work.
 //
-// Compact moves in stream order too, and the host does not wait (except with large pages: see Compact). The stream
-// that moves waits for all users of the blocks and holes, and later users wait for it: the holders of the blocks, told
+// Compact moves in stream order too, and the host does not wait (except with large pages: see Compact). The stream that
+// moves waits for all users of the blocks and holes, and later users wait for it: the holders of the blocks, informed
 // by EndMove, and Alloc for the holes.
 //
 // # Locks

@@ -124,7 +124,7 @@ type entryHolder[V any] struct {
 	table  *blockTable[V]
 	holder mem.Holder
 	tag    uint64
-	last   mem.Block // as the holder was last told
+	last   mem.Block // as last passed to the holder
 }
 
 // BeginMove implements mem.Holder.

@@ -12,7 +12,8 @@ var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturin
 	"or is for, a stream that captures"}
 
 // placeAvoiding allocates memory that no capturing stream has used or, if the request's stream captures, that no other
-// stream has used: from another hole, or at new addresses. If there is no such memory it returns why.
+// stream has used: from another hole, or at new addresses. If there is no such memory, it returns the error that it was
+// given.
 func (a *Allocator) placeAvoiding(r *request, units uint32, why error) (ref, error) {
 	r.avoid = a.toAvoid(r.stream)
 	var holes []ref

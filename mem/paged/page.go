@@ -141,7 +141,8 @@ func (a *Allocator) excess() bool {
 	return a.created > a.maxGranules || a.cfg.Keep != KeepAll && a.created-a.used > a.cfg.Keep/a.granule
 }
 
-// trimIdle frees idle memory while there is too much of it, as far as no waiting is needed.
+// trimIdle frees idle memory while there is too much of it, the least recently used first. It stops at memory that
+// queued work may still use.
 func (a *Allocator) trimIdle() {
 	marked := false
 	for a.excess() {

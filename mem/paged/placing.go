@@ -29,7 +29,7 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	return a.placeWithDriver(r, at, units, err)
 }
 
-// placeWithDriver goes on with place after an error: it calls the driver for the hole if it may, and tries others.
+// placeWithDriver continues place after an error: it calls the driver for the hole if it may, and tries other holes.
 func (a *Allocator) placeWithDriver(r *request, at ref, units uint32, err error) (ref, error) {
 	if err == errFlushFirst && r.mayCallDriver {
 		at = a.mappedHole(r.space, at, units)

@@ -10,8 +10,8 @@ import (
 )
 
 // processorCaches hold freed blocks in front of the shared structures. The first cache serves all goroutines, and its
-// lock is Allocator.mu, so that a request that goes on from there takes one lock. Once a goroutine has found that lock
-// taken, each processor uses one of the other caches.
+// lock is Allocator.mu, so that a request that continues in the shared structures takes one lock. Once a goroutine has
+// found that lock taken, each processor uses one of the other caches.
 type processorCaches struct {
 	all  []processorCache // a power of two, plus the first
 	mask atomic.Uint64    // of the processor number: 0 while only the first is used, else len(all)-2

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A follower finds the place of each request in the steps of a plan. It is never wrong in a way that matters: the
-// caller must still check that the planned address is free.
+// A follower finds the place of each request in the steps of a plan. A wrong guess is harmless, since the caller checks
+// that the planned address is free.
 //
 // A request is, in this order,
 //
@@ -131,7 +131,7 @@ func (f *follower) nearby(key int64) int {
 	return -1
 }
 
-// begun finds the last used step that begins as the present one did for n requests, and goes on with the key.
+// begun finds the last used step that begins with the same n requests as the present one, and continues with the key.
 func (f *follower) begun(n int, key int64) bool {
 	var best *followed
 	for i := range f.steps {

@@ -46,8 +46,8 @@ func (s *step) pack(effort int) error {
 	return err
 }
 
-// use makes packed steps the plan, as far as there are addresses for them. The steps are the plan's from then on. The
-// caller holds mu.
+// use makes packed steps the plan, except those for which there are too few addresses. The plan owns them from then on.
+// The caller holds mu.
 func (l *Learner) use(steps []*step) {
 	l.busy = false
 	steps = slices.DeleteFunc(steps, func(s *step) bool { return !s.packed })

@@ -340,7 +340,7 @@ func (l *Learner) Learned() Learned {
 // Unwrap implements mem.Wrapper: it returns the placer.
 func (l *Learner) Unwrap() mem.Allocator { return l.below }
 
-// Close closes the placer, if it is an io.Closer. Live blocks are an error; then the Learner goes on.
+// Close closes the placer, if it is an io.Closer. Live blocks are an error; then the Learner stays open.
 func (l *Learner) Close() error {
 	l.mu.Lock()
 	if l.busy {

@@ -56,7 +56,7 @@ func resume(x, y []Slot) (a, b int) {
 	return max(1, len(x)), max(1, len(y))
 }
 
-// alike reports whether the rows go on with two equal requests, or end, after a and b requests.
+// alike reports whether the rows, after a and b requests, continue with two equal requests or both end.
 func alike(x, y []Slot, a, b int) bool {
 	if a > len(x) || b > len(y) {
 		return false

@@ -32,8 +32,8 @@ import (
 //
 // # Closed and capturing streams
 //
-// A closed stream has done its work, so no stream waits for it. A new stream may get its number; the two are told apart
-// by a call of the device when the second one is registered. A stream that captures a graph cannot be waited for: the
+// A closed stream has done its work, so no stream waits for it. A new stream may get its number; a call of the device
+// distinguishes the two when the second one is registered. A stream that captures a graph cannot be waited for: the
 // wait would draw the waiting stream into the capture and would not order it after earlier work. Wait then fails with
 // driver.ErrCapturing.
 
@@ -46,7 +46,7 @@ type Dependencies struct {
 
 const neverDone = math.MaxUint64 // the time of memory that is still in use
 
-// InUse returns the dependencies of memory that these streams use and may go on using.
+// InUse returns the dependencies of memory that these streams use now, and may use later.
 func InUse(users Set) Dependencies { return Dependencies{users, neverDone} }
 
 // Streams holds the streams that one allocator has seen.
