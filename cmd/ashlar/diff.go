@@ -107,8 +107,8 @@ func (c *diffCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if paths := append(c.After, c.Before); len(slices.DeleteFunc(slices.Clone(paths), isFile)) > 1 {
-		return usageError{errors.New("standard input (-) can be one of the traces only")}
+	if err := checkInputs(append([]string{c.Before}, c.After...)); err != nil {
+		return err
 	}
 	before, old, err := c.read(s, c.Before)
 	if err != nil {
@@ -147,9 +147,6 @@ func (c *diffCmd) Run(s *streams) error {
 	}
 	return nil
 }
-
-// isFile reports whether a path is not standard input.
-func isFile(path string) bool { return path != "-" }
 
 // read reads a trace, and returns the memory of its devices at the moment.
 func (c *diffCmd) read(s *streams, path string) (*input, []*holders.View, error) {

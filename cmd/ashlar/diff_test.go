@@ -102,7 +102,7 @@ func TestDiffExitCodes(t *testing.T) {
 		{[]string{"--max-growth=-1%", none, leak}, exitUsage, "at least 0 before the %"},
 		{[]string{"--by", "color", none, leak}, exitUsage, "--by"},
 		{[]string{none}, exitUsage, "the argument <after> is missing"},
-		{[]string{"-", "-"}, exitUsage, "standard input (-) can be one of the traces only"},
+		{[]string{"-", "-"}, exitUsage, "standard input (-) can be read once, and is given twice"},
 		{[]string{"--at", "oom", none, leak}, exitInput, "no request failed in the recording"},
 		{[]string{"--at", "step:99", none, leak}, exitInput, "the recording has the steps 1 to 12"},
 		{[]string{none, "nothing.pickle", leak}, exitInput, "111.98MiB more"},

@@ -69,6 +69,14 @@ func displayPath(path string) string {
 	return clean(path, maxWord)
 }
 
+// checkInputs reports paths of which several are standard input.
+func checkInputs(paths []string) error {
+	if i := slices.Index(paths, "-"); i >= 0 && slices.Contains(paths[i+1:], "-") {
+		return usageError{errors.New("standard input (-) can be read once, and is given twice")}
+	}
+	return nil
+}
+
 // each reads the traces one after another and calls do for each. A trace that cannot be read or used is
 // reported and sets the exit code; the others are still processed.
 // do must call progress.end before it prints.
@@ -80,6 +88,9 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 func (t *traceArgs) eachRead(
 	s *streams, read func(path string, stdin io.Reader, p *progress) (*input, error), do func(*input, *progress) error,
 ) error {
+	if err := checkInputs(t.Traces); err != nil {
+		return err
+	}
 	code := exitOK
 	for _, path := range t.Traces {
 		if !s.out.flush() {

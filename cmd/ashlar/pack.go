@@ -76,6 +76,9 @@ func (c *packCmd) Run(s *streams) error {
 	if c.Output != "" && len(c.Files) > 1 {
 		return usageError{fmt.Errorf("-o takes one instance, and there are %d files", len(c.Files))}
 	}
+	if err := checkInputs(c.Files); err != nil {
+		return err
+	}
 	out, err := s.openOutput(c.Output, c.Force, c.Files...)
 	if err != nil {
 		return err

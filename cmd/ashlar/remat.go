@@ -97,6 +97,9 @@ func (c *rematCmd) Run(s *streams) error {
 	if err := c.check(); err != nil {
 		return usageError{err}
 	}
+	if err := checkInputs(c.Logs); err != nil {
+		return err
+	}
 	code := exitOK
 	for i, path := range c.Logs {
 		if !s.out.flush() {

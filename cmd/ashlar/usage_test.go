@@ -12,6 +12,8 @@ import (
 const noMoment = `holders: moment "middle": want peak, oom, oom:N, end, step:N, event:N, or a time since the start of the ` +
 	`recording such as 12.5s`
 
+const oneInput = "standard input (-) can be read once, and is given twice"
+
 // The error for a command line that cannot be parsed says what is wrong in the words of the help, not of the parser.
 func TestWrongUsageIsExplained(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
@@ -44,6 +46,12 @@ func TestWrongUsageIsExplained(t *testing.T) {
 		{"export --to json --frames all no/such", `--frames: only with --to pprof, flamegraph, parquet or perfetto`},
 		{"export --to json --ordinal 1 no/such", `--ordinal: only with --to script`},
 		{"plot -o x.svg --dark no/such", `--dark: an SVG follows its reader's choice; --format png draws a PNG`},
+		{"info - -", oneInput},
+		{"replay - x -", oneInput},
+		{"diff - -", oneInput},
+		{"pack - -", oneInput},
+		{"remat - -", oneInput},
+		{"view --export - - -", oneInput},
 		{"completion x", `<shell> "x": want one of bash, zsh, fish`},
 	} {
 		got := ashlar(t, nil, strings.Fields(c.line)...)

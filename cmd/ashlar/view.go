@@ -68,6 +68,9 @@ func (c *viewCmd) Run(s *streams) error {
 	case c.Export == "" && len(c.WhatIf) > 0:
 		return usageError{errors.New("--what-if: want --export; the page itself has this comparison")}
 	}
+	if err := checkInputs(c.Traces); err != nil {
+		return err
+	}
 	for _, spec := range c.WhatIf {
 		if err := checkAllocator(spec); err != nil {
 			return err
