@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -40,7 +39,8 @@ func displayOutput(path string) string {
 }
 
 // openOutput checks the argument of -o before the work begins: it must not be one of the inputs, by any name or link,
-// and may exist only with force. "-" is standard output; an empty path means no output. No file is opened yet.
+// and may exist only with force; and its folder must permit a new file. "-" is standard output; an empty path means no
+// output.
 func (s *streams) openOutput(path string, force bool, inputs ...string) (*outputFile, error) {
 	o := &outputFile{path: path, force: force}
 	switch path {
@@ -53,12 +53,7 @@ func (s *streams) openOutput(path string, force bool, inputs ...string) (*output
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if dir, _ := filepath.Split(atomicfile.Follow(o.path)); dir != "" {
-			if _, err := os.Stat(dir); err != nil {
-				return nil, outputError{path, err}
-			}
-		}
-		return o, nil
+		return o.checked()
 	case err != nil:
 		return nil, outputError{path, err}
 	case info.IsDir():
@@ -79,6 +74,14 @@ func (s *streams) openOutput(path string, force bool, inputs ...string) (*output
 	}
 	if !force {
 		return nil, usageError{fmt.Errorf("--output %s: the file exists; --force replaces it", displayPath(path))}
+	}
+	return o.checked()
+}
+
+// checked returns the output, or the error if its folder does not permit a new file.
+func (o *outputFile) checked() (*outputFile, error) {
+	if err := atomicfile.Check(o.path); err != nil {
+		return nil, outputError{o.path, err}
 	}
 	return o, nil
 }

@@ -68,6 +68,15 @@ func Write(path string, o Options, fill func(io.Writer) error) (err error) {
 	return err
 }
 
+// Check returns the error with which Write of path would begin. It creates a temporary file and removes it.
+func Check(path string) error {
+	f, err := create(Follow(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // sync is replaced by tests.
 var sync = (*os.File).Sync
 

@@ -132,3 +132,17 @@ func TestCreated(t *testing.T) {
 		}
 	}
 }
+
+// Check finds what Write would fail for, and leaves nothing.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	if err := Check(filepath.Join(dir, "file")); err != nil {
+		t.Error(err)
+	}
+	if err := Check(filepath.Join(dir, "missing", "file")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a missing folder: %v", err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left are %v, %v", files, err)
+	}
+}
