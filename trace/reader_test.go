@@ -56,6 +56,20 @@ func TestFormsOfATraceReadAlike(t *testing.T) {
 			t.Errorf("%s: %+v, want the sums of %+v", form, got, want)
 		}
 	}
+	for a := range mem.NumActions {
+		found, again := full.Find(a, mem.ActionOOM), compact.Find(a, mem.ActionOOM)
+		if !slices.Equal(found, again) {
+			t.Errorf("%v: %d events of one form, %d of the other", a, len(found), len(again))
+		}
+		for _, i := range found {
+			if got := full.Events[i].Action; got != a && got != mem.ActionOOM {
+				t.Errorf("event %d is %v, want %v", i, got, a)
+			}
+		}
+		if want := n / int(mem.NumActions); len(found) < want {
+			t.Errorf("%v: %d events, want at least %d", a, len(found), want)
+		}
+	}
 	if full.Expanded() != full || compact.Expanded() == compact || compact.Columns == nil ||
 		!slices.Equal(compact.Expanded().Events, full.Events) {
 		t.Error("the expanded trace has other events, or the compact one was changed")
