@@ -98,7 +98,6 @@ func (r *Recorder) enter(e *mem.Event, stack StackID, label uint32) {
 		}
 	}
 	r.total++
-	entry.TimeUS = 0
 	if r.options.Clock != nil {
 		entry.TimeUS = r.options.Clock()
 	}
