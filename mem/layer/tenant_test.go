@@ -414,6 +414,22 @@ func TestTenantAllocWait(t *testing.T) {
 	})
 }
 
+func TestTenantPeakIsOfWhatWasLive(t *testing.T) {
+	tenant := tenantsOf(t, layer.NewQuotas(fake.NewPile(1), 100), 1)[0]
+	a, b := fake.MustAlloc(t, tenant, 30), fake.MustAlloc(t, tenant, 20)
+	tenant.Free(a)
+	if s := tenant.Stats(); s.Live != 20 || s.Peak != 50 {
+		t.Errorf("%d bytes live, %d at the peak; want 20 and 50", s.Live, s.Peak)
+	}
+	tenant.ResetPeak()
+	c := fake.MustAlloc(t, tenant, 5)
+	tenant.Free(b)
+	tenant.Free(c)
+	if s := tenant.Stats(); s.Live != 0 || s.Peak != 25 {
+		t.Errorf("after ResetPeak, %d bytes live, %d at the peak; want 0 and 25", s.Live, s.Peak)
+	}
+}
+
 // A request that fails for another reason than memory, or that the tenant's limit can never admit, does not wait.
 func TestTenantAllocWaitReturnsOtherErrors(t *testing.T) {
 	broken := fault.Wrap(drivertest.OpenSim(t, 64<<20), fault.Rule{Kind: intercept.Alloc, Code: driver.ErrLost})
