@@ -73,9 +73,9 @@ func (l *Learner) use(steps []*step) {
 // blocks of a step.
 type obstacles struct {
 	placed, missed int64 // bytes of the present step at their planned addresses, and elsewhere
-	other          bool  // it has unexpected requests
-	steps          int   // in a row, as expected, of which much was missed
-	moves          int
+	other          bool  // the present step has unexpected requests
+	steps          int   // number of steps in a row, as expected, of which much was missed
+	moves          int   // of the plan to other addresses
 }
 
 const (

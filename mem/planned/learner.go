@@ -82,18 +82,18 @@ type Learner struct {
 	rec      recorder
 	follow   *follower
 	kept     keptSizes
-	start    starts    // as the plan to begin with has it
-	plan     []*step   // of follow
+	start    starts    // the rest of LearnOptions.Plan.Start
+	plan     []*step   // the steps that follow looks for
 	busy     bool      // steps are being packed
 	settled  bool      // a planned step was followed as a whole
-	quiet    int       // steps in a row as planned
-	clean    bool      // this one is, so far
+	quiet    int       // number of steps in a row that were as planned
+	clean    bool      // the present step is as planned so far
 	begun    int       // steps that began since the plan was made
-	tallest  *followed // the one of them with the most memory
+	tallest  *followed // of the steps counted by begun, the one with the most memory
 	trimmed  bool      // unused memory was freed since the plan was made, or since the last departure
-	trimFrom int       // the value of begun from which on it may be freed
-	found    obstacles
-	reported int64 // the number of the plan that Followed got last
+	trimFrom int       // the value of begun from which on unused memory may be freed
+	found    obstacles // to the plan, in the present step and in those before it
+	reported int64     // the number of the plan that Followed got last
 	counts   Learned
 }
 
@@ -108,8 +108,8 @@ type Learned struct {
 
 const (
 	smallest   = 4 << 10 // bytes of a block that is not planned
-	quietSteps = 4
-	mostRows   = 3 // recorder.deepLows from which on no more blocks are placed in rows
+	quietSteps = 4       // value of Learner.quiet at which the recorder stops, until a request is unexpected
+	mostRows   = 3       // recorder.deepLows from which on no more blocks are placed in rows
 )
 
 // NewLearner returns a Learner for an allocator of dev, which Close closes. The error is that of the allocator's
@@ -171,9 +171,9 @@ func (l *Learner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 
 // An advice is for one request.
 type advice struct {
-	known   bool
-	at      driver.Pointer // planned address, or 0 for one beside the last such block
-	fullest bool           // with this request, most memory of the plan is in use, for the first time
+	known   bool           // the block goes to at; otherwise the placer chooses freely
+	at      driver.Pointer // planned address; 0: beside the last block for which it was 0
+	fullest bool           // unused memory is to be freed after this request: see Learner.fullest
 }
 
 // advise returns the advice for a request.
@@ -242,8 +242,9 @@ func (l *Learner) stepBegins() {
 	}
 }
 
-// fullest reports whether unused memory is to be freed with a request: as the most memory of all steps is in use then,
-// the rest is not needed. After departures it is freed again, ever more seldom. The caller holds mu.
+// fullest reports whether unused memory is to be freed after a request. It is the request at the peak of the step with
+// the most memory, so memory that is unused then is not needed. After a departure memory is freed again, each time
+// after twice as many steps. The caller holds mu.
 func (l *Learner) fullest(slot *Slot) bool {
 	if l.trimmed || !l.clean || l.tallest == nil || slot != &l.tallest.slots[l.tallest.fullest] ||
 		l.begun <= l.trimFrom {
