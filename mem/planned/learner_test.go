@@ -479,3 +479,40 @@ func TestConformanceOfALearner(t *testing.T) {
 		return planned.NewLearner(dev, below, o)
 	}, map[string]planned.LearnOptions{"waiting": {}, "background": {Background: true}})
 }
+
+// A trimCounter counts how often unused memory is freed.
+type trimCounter struct {
+	*paged.Allocator
+	trims int
+}
+
+func (c *trimCounter) EmptyCache() error {
+	c.trims++
+	return c.Allocator.EmptyCache()
+}
+
+// Once the steps are as planned, unused memory is freed once, and again after a departure: it would be needed soon.
+func TestLearnerFreesUnusedMemorySeldom(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 140 << 30, Unchecked: true})
+	below, err := paged.New(dev, paged.Config{Page: dev.Info().Granularity})
+	testkit.Must(t, err)
+	c := &trimCounter{Allocator: below}
+	l, err := planned.NewLearner(dev, c, planned.LearnOptions{})
+	testkit.Must(t, err)
+	n := newTrainer(t, l, dev.DefaultStream())
+	steps := func(times int) int {
+		before := c.trims
+		for range times {
+			n.step(40)
+		}
+		return c.trims - before
+	}
+	testkit.Equal(t, "at the start", steps(8), 1)
+	testkit.Equal(t, "as planned", steps(60), 0)
+	n.departs = 20
+	testkit.Equal(t, "in a step with a departure", steps(1), 0)
+	testkit.Equal(t, "after a departure", steps(60), 1)
+	n.end()
+	testkit.Must(t, l.Close())
+	testkit.Must(t, dev.Close())
+}
