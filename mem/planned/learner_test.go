@@ -516,3 +516,39 @@ func TestLearnerFreesUnusedMemorySeldom(t *testing.T) {
 	testkit.Must(t, l.Close())
 	testkit.Must(t, dev.Close())
 }
+
+// A narrowPlacer has fewer addresses than its allocator.
+type narrowPlacer struct {
+	*paged.Allocator
+	size int64
+}
+
+func (p narrowPlacer) Places() (driver.Pointer, int64, error) {
+	base, _, err := p.Allocator.Places()
+	return base, p.size, err
+}
+
+// A plan is followed if it fits into the addresses of the placer to the byte, and not if one is missing.
+func TestLearnerNeedsAddresses(t *testing.T) {
+	size := int64(1 << 40)
+	for _, short := range []int64{0, 0, 1} {
+		dev := sim.New(sim.Options{Total: 140 << 30, Unchecked: true})
+		below, err := paged.New(dev, paged.Config{Page: dev.Info().Granularity})
+		testkit.Must(t, err)
+		l, err := planned.NewLearner(dev, narrowPlacer{below, size - short}, planned.LearnOptions{})
+		testkit.Must(t, err)
+		n := newTrainer(t, l, dev.DefaultStream())
+		for range 4 {
+			n.step(40)
+		}
+		if fits := l.Learned().Placed > 0; fits != (short == 0) {
+			t.Errorf("%d bytes fewer than the plan has: planned addresses were used: %v", short, fits)
+		}
+		if short == 0 {
+			size = l.Plan().Streams[0].Size
+		}
+		n.end()
+		testkit.Must(t, l.Close())
+		testkit.Must(t, dev.Close())
+	}
+}
