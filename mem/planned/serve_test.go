@@ -464,3 +464,23 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 		t.Errorf("the fallback served %d requests", n)
 	}
 }
+
+// After an unexpected request, two requests in a row that the plan has not far on are enough to find the position again.
+func TestTwoRequestsInARowAreFound(t *testing.T) {
+	dev := drivertest.OpenSim(t, 0)
+	s := &scribe{}
+	for i := range int64(20) {
+		s.alloc(100_000 * (i + 1))
+	}
+	a := open(t, dev, plan(t, &s.Program, planned.Options{}))
+	var blocks []mem.Block
+	for _, size := range []int64{1, 2, 3, 70, 7, 8, 9, 10} {
+		b, err := a.Alloc(dev.DefaultStream(), 100_000*size)
+		testkit.Must(t, err)
+		blocks = append(blocks, b)
+	}
+	testkit.Equal(t, "requests that the plan did not serve", a.Counts().Missed, 2)
+	for _, b := range blocks {
+		a.Free(b)
+	}
+}
