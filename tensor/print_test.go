@@ -24,6 +24,22 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
+// Properties that do not fit on a line begin new ones.
+func TestPrintBreaksLinesBetweenProperties(t *testing.T) {
+	v := printOver(t, printHost(t), nil, dtype.Int16, 0, []int{0, 1000, 1000}, nil)
+	for width, want := range map[int]string{
+		80: "tensor([], size=(0, 1000, 1000), dtype=torch.int16)",
+		33: "tensor([], size=(0, 1000, 1000),\n       dtype=torch.int16)",
+		32: "tensor([],\n       size=(0, 1000, 1000),\n       dtype=torch.int16)",
+	} {
+		o := PyTorchStyle.Options()
+		o.LineWidth = width
+		got, err := v.Text(o)
+		testkit.Must(t, err)
+		wantText(t, fmt.Sprint("a width of ", width), got, want)
+	}
+}
+
 func TestPrintWithFmt(t *testing.T) {
 	v := printFloats(t, []float32{1, 2.5, -3.25, 4, 5, 6}, 2, 3)
 	plain := "tensor([[ 1.0000,  2.5000, -3.2500],\n        [ 4.0000,  5.0000,  6.0000]])"
