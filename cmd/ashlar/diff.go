@@ -142,10 +142,7 @@ func (c *diffCmd) Run(s *streams) error {
 			c.write(s.out, x)
 		}
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // read reads a trace, and returns the memory of its devices at the moment.

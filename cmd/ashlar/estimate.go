@@ -112,8 +112,7 @@ func (c *estimateCmd) Run(s *streams) error {
 		line, e, err := c.estimate(path, p)
 		p.end()
 		if err != nil {
-			s.out.flush()
-			fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
+			s.failNamed(err)
 			code = max(code, exitCode(err))
 			continue
 		}
@@ -131,10 +130,7 @@ func (c *estimateCmd) Run(s *streams) error {
 		}
 		c.write(s.out, line, e)
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // configured is the value of --dropout that stands for config.json's.

@@ -116,10 +116,7 @@ func (t *traceArgs) eachRead(
 			code = max(code, exitCode(err))
 		}
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // read reads a trace as a stream, so a file that is not a trace is refused after its first bytes.

@@ -104,15 +104,26 @@ type streams struct {
 }
 
 // fail writes an error of one trace.
-func (s *streams) fail(trace string, err error) {
+func (s *streams) fail(trace string, err error) { s.failNamed(fmt.Errorf("%s: %w", trace, err)) }
+
+// failNamed writes an error that names its file.
+func (s *streams) failNamed(err error) {
 	s.out.flush()
-	fmt.Fprintf(s.err, "ashlar: %s: %s\n", trace, cleanLines(err.Error()))
+	fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
 }
 
 // An exit ends run with a code and without a message.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// ended returns the error of a command that has reported all failures of its files: nil, or the exit with their code.
+func ended(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return exit(code)
+}
 
 // A usageError is wrong usage that the parser of the command line cannot see.
 type usageError struct{ err error }

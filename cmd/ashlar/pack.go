@@ -114,10 +114,7 @@ func (c *packCmd) Run(s *streams) error {
 	if !c.JSON && len(t.rows) > 0 {
 		t.write(to)
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // packFile packs the instances in a file. With an error it returns the results before it.

@@ -128,10 +128,7 @@ func (c *rematCmd) Run(s *streams) error {
 		}
 		writeRemat(s.out, lines)
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // check checks the flags, and replaces "all" by the policies.

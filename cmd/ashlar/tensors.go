@@ -77,8 +77,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 			break // the output is closed
 		}
 		if err := c.show(s, at, path, i == 0); err != nil {
-			s.out.flush()
-			fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
+			s.failNamed(err)
 			code = max(code, exitCode(err))
 		}
 	}
@@ -87,10 +86,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 			return err
 		}
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // show lists, prints or loads one file.

@@ -112,10 +112,7 @@ func (c *viewCmd) load(s *streams, server *view.Server) error {
 			code = max(code, exitCode(err))
 		}
 	}
-	if code != exitOK {
-		return exit(code)
-	}
-	return nil
+	return ended(code)
 }
 
 // export writes the page: as one file or, if the name does not end in .html, as a folder.
