@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
@@ -36,12 +37,7 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 	if len(private) == 0 {
 		return nil
 	}
-	slices.SortFunc(private, func(a, b interval) int {
-		if a.start < b.start {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(private, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
 	// after returns the first interval that ends after p.
 	after := func(p driver.Pointer) int {
 		return sort.Search(len(private), func(i int) bool { return private[i].end > p })
