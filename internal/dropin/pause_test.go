@@ -175,3 +175,11 @@ func TestPausesDoNotUseExternalStreams(t *testing.T) {
 	}
 	testkit.Must(t, p.Free(weights))
 }
+
+// The cached memory of one tag serves another one before a request fails.
+func TestTagsGetCachedMemoryOfOthers(t *testing.T) {
+	p, _ := newProcess(t, "")
+	for _, tag := range []string{"weights", "cache"} {
+		testkit.Must(t, p.Free(allocTagged(t, p, tag, 200*mib)))
+	}
+}
