@@ -147,14 +147,23 @@ func (p *Process) Observe(fn func(Event)) (err error) {
 	p.mu.Unlock()
 	var errs []error
 	for i := range p.gpus {
-		if g := &p.gpus[i]; g.ready.Load() {
-			errs = append(errs, g.observe())
-		}
+		errs = append(errs, p.gpus[i].observeIfReady())
 	}
 	return errors.Join(errs...)
 }
 
-// observe passes the process's observer to the allocator.
+// observeIfReady is observe for a device that is open. A device that is being opened is waited for: it may have passed
+// on the previous observer.
+func (g *gpu) observeIfReady() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ready.Load() {
+		return nil
+	}
+	return g.observe()
+}
+
+// observe passes the process's observer to the allocator. The caller holds g.mu.
 func (g *gpu) observe() error {
 	g.process.mu.Lock()
 	fn := g.process.observer
