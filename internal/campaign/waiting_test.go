@@ -22,7 +22,8 @@ const (
 	workers  = 8
 )
 
-// waiters are allocators of 64 MiB whose requests wait for room.
+// waiters are allocators of 64 MiB whose requests wait for room. They fragment little: in segments of 20 MiB, each with a
+// live block at any time, a request of 16 MiB may find no room for as long as smaller ones do.
 func waiters() map[string]func(dev driver.Device) (mem.Allocator, error) {
 	wait := layer.RetryOptions{Wait: layer.WaitTimeout(patience)}
 	return map[string]func(dev driver.Device) (mem.Allocator, error){
@@ -31,7 +32,7 @@ func waiters() map[string]func(dev driver.Device) (mem.Allocator, error) {
 			return layer.NewRetry(layer.NewLimiter(a, 64*mib), wait), err
 		},
 		"the limit of caching": func(dev driver.Device) (mem.Allocator, error) {
-			a, err := cached(dev, "limit:64MiB")
+			a, err := cached(dev, "limit:64MiB,expandable_segments:True")
 			return layer.NewRetry(a, wait), err
 		},
 		"bfc": func(dev driver.Device) (mem.Allocator, error) {
