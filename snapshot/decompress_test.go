@@ -130,9 +130,15 @@ func TestXzFilesThatAreWrong(t *testing.T) {
 		value byte
 		want  string
 	}{
-		{6, 1, "bad stream header"}, {7, 16, "bad stream header"}, {7, 2, "unknown check 2"}, {7, 15, "unknown check 15"},
-		{7, 4, "checksum of a block is wrong"}, {13, b[13] | 1, "a filter other than LZMA2 alone"},
-		{13, b[13] | 0x20, "a filter other than LZMA2 alone"}, {len(b) - 1, 'z', "bad footer"}, {len(b) - 2, 'y', "bad footer"},
+		{6, 1, "bad stream header"},
+		{7, 16, "bad stream header"},
+		{7, 2, "unknown check 2"},
+		{7, 15, "unknown check 15"},
+		{7, 4, "checksum of a block is wrong"},
+		{13, b[13] | 1, "a filter other than LZMA2 alone"},
+		{13, b[13] | 0x20, "a filter other than LZMA2 alone"},
+		{len(b) - 1, 'z', "bad footer"},
+		{len(b) - 2, 'y', "bad footer"},
 	} {
 		if _, err := snapshot.ReadBytes(change(c.at, c.value)); err == nil || !contains(err, c.want) {
 			t.Errorf("byte %d is %d: %v, want %q", c.at, c.value, err, c.want)
