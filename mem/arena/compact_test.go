@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -539,6 +540,33 @@ func TestMovesUndone(t *testing.T) {
 	if undone < 5 || given == 0 {
 		t.Errorf("%d compactions failed in copies, and %d before: want some of both", undone, given)
 	}
+}
+
+// Where a move fails and cannot be undone, no block moves any more, and the error says why. Memory is still allocated
+// and given back.
+func TestMoveLost(t *testing.T) {
+	dev := fault.Wrap(sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
+	closeDevice(t, dev)
+	w := newWorld(t, dev, arena.Config{Page: 64 * kib, Bounce: 64 * kib}, 1)
+	hole := w.mustAlloc(w.root, w.streams[1], 4*kib, true)
+	large := w.mustAlloc(w.root, w.streams[1], 7<<20, true) // more than the simulator's kernels move
+	w.free(hole)
+	dev.SetRules(fault.Rule{Kind: intercept.Copy, Nth: 4, Onwards: true})
+	for _, when := range []string{"while the device fails", "afterwards"} {
+		if err := w.root.Compact(w.streams[2]); err == nil || !strings.Contains(err.Error(), "its bytes are lost") {
+			t.Errorf("%s: Compact: %v, want the bytes to be lost", when, err)
+		}
+		dev.SetRules()
+	}
+	w.free(w.mustAlloc(w.root, w.streams[1], 1<<20, true)) // of new pages
+	w.fill(large, w.streams[1])
+	w.check(large, w.streams[1])
+	w.free(large)
+	w.must(w.root.EmptyCache())
+	if n := w.root.Stats().ReservedBytes.All.Current; n != 0 {
+		t.Errorf("%d bytes are reserved with no block live", n)
+	}
+	w.finish()
 }
 
 // A holder that panics does not leave the others lifted, and the arena stays usable.

@@ -12,8 +12,8 @@ import (
 func (r *Region) Extend(end driver.Pointer) error {
 	need := r.slotsTo(end)
 	have := r.ready
-	if r.lost != nil || need <= have {
-		return r.lost
+	if r.unmapped != nil || need <= have {
+		return r.unmapped
 	}
 	pages := make([]driver.Page, 0, min(need-have, 1<<10)) // more only once the device had so many
 	for len(pages) < need-have {
@@ -47,8 +47,8 @@ func (r *Region) discard(pages []driver.Page, err error) error {
 // Extend or Trim handles them.
 func (r *Region) Trim(end driver.Pointer) error {
 	keep := r.slotsTo(end)
-	if r.vm == nil || r.lost != nil {
-		return r.lost
+	if r.vm == nil || r.unmapped != nil {
+		return r.unmapped
 	}
 	if err := r.giveBack(keep); err != nil {
 		return fmt.Errorf("region: trim: %w", err)

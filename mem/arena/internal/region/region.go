@@ -25,11 +25,11 @@
 //
 // # Invariants
 //
-//   - The slots with memory are a prefix of all slots, unless lost is set.
+//   - The slots with memory are a prefix of all slots, unless unmapped is set.
 //   - Until it is dropped, a page is either in exactly one slot or in spare.
 //   - After a Move that failed after n moves, bytes and mappings are as if only those n moves had been requested: a
-//     partial move is undone. If undoing fails, too, the bytes of one move are lost, and all later calls return that
-//     error (lost).
+//     partial move is undone. If undoing fails, too, the bytes of one move are lost, and all later moves return that
+//     error (lost). If pages could not be mapped again, Extend and Trim return it, too (unmapped).
 //   - The areas are used in stream order, even by several streams (order.go).
 //
 // A Region has no lock and must be used by one goroutine at a time. It has no notion of blocks and does not know which
@@ -74,7 +74,9 @@ type Region struct {
 	ready int           // number of slots with memory
 	pages int           // number of pages that exist
 	spare []driver.Page // unmapped pages that could not be dropped
-	lost  error         // the error of a move that could not be undone
+
+	lost     error // the error of a move that could not be undone
+	unmapped error // the same, if it left slots without memory
 
 	// How bytes are moved.
 	remapFrom  int64 // page size from which remapping is cheaper than copying

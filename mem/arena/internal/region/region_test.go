@@ -174,6 +174,7 @@ func places() []place {
 		{"host/remapped, copies", hosts(none), 2 * testPage, 0},
 		{"sim/go kernels", sims(plain), 0, never},
 		{"sim/copies", sims(none), 0, never},
+		{"sim/copies, pages", sims(none), testPage, never},
 		{"sim/compiled", sims(code), 0, never},
 		{"sim/remapped", sims(plain), testPage, 0},
 		{"sim/remapped, copies", sims(none), testPage, 0},

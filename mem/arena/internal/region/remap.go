@@ -119,5 +119,6 @@ func (r *Region) strand(rows []pageRun, errs ...error) error {
 			}
 		}
 	}
-	return r.lose(errors.Join(errs...))
+	r.unmapped = r.lose(errors.Join(errs...))
+	return r.unmapped
 }
