@@ -1,6 +1,15 @@
 package mem
 
-import "github.com/ashlar-go/ashlar/driver"
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// ErrContentsLost is matched by the error of a request or compaction in which the device failed in a move, and then in
+// undoing it. Blocks whose holders received a stream in EndMove, but no new address, may hold each other's bytes. Later
+// moves may fail with the same error.
+var ErrContentsLost = errors.New("mem: contents of blocks are lost")
 
 // A Holder keeps the address of a block that its allocator may move. The allocator calls it under its own locks, from
 // any goroutine that allocates or compacts: its methods must return soon and must not call an allocator.
@@ -33,7 +42,7 @@ type Compactor interface {
 	// Compact queues on s the moves that bring the movable blocks together, and calls their holders. s waits for the
 	// streams that use the blocks; Compact itself does not wait unless the allocator documents it. The error is the
 	// reason why no blocks can be moved, or an error of the device. After an error of the device, each block is at the
-	// address that its holder received last.
+	// address that its holder received last, and has its contents unless the error matches ErrContentsLost.
 	Compact(s driver.Stream) error
 }
 

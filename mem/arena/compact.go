@@ -58,9 +58,9 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 // can move. With pages of 128 MiB and more, some pages are mapped elsewhere instead of copied, for which Compact waits
 // for s (internal/region); otherwise it does not wait. The error matches ErrPinned, ErrOff or, if s or a stream that
 // uses a block to be moved captures, driver.ErrCapturing; then nothing was moved. It may also be an error of the
-// driver; then some blocks may have been moved. A move that fails is undone. If that fails, too, blocks of the move may
-// hold each other's bytes, and each later move returns that error. Memory can still be allocated and freed, unless
-// large pages were left without an address: then what adds or frees pages returns that error, too.
+// driver; then some blocks may have been moved. A move that fails is undone. If that fails, too, the error and that of
+// each later move match mem.ErrContentsLost. Memory can still be allocated and freed, unless large pages were left
+// without an address: then what adds or frees pages returns that error, too.
 func (a *Arena) Compact(s driver.Stream) error {
 	check.Stream("arena: Compact", s)
 	a.mu.Lock()

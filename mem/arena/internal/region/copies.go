@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
 // farShift is the shift from which a run is copied directly, in pieces as long as the shift. Shorter shifts use the
@@ -83,6 +84,6 @@ func (r *Region) prepareBounce(s driver.Stream) error {
 
 // lose records that the bytes of a move are lost.
 func (r *Region) lose(err error) error {
-	r.lost = fmt.Errorf("region: a move failed and could not be undone, its bytes are lost: %w", err)
+	r.lost = fmt.Errorf("region: a move failed and could not be undone: %w: %w", mem.ErrContentsLost, err)
 	return r.lost
 }
