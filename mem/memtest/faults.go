@@ -69,7 +69,7 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 		if tight {
 			w.reserveMemory(t, 3*cfg.MaxBlock)
 		}
-		w.callWrapper = in.call
+		w.callWrapper, in.model = in.call, w
 		testkit.Must(t, in.run(&r, w, h))
 	})
 	*fired = in.failed > 0
@@ -82,10 +82,12 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 // An injector makes driver calls of the allocator fail by a rule.
 type injector struct {
 	dev     *fault.Device
+	model   *model
 	rule    fault.Rule
 	calls   int64 // number of calls of the allocator
 	failed  int64 // number of failed calls
 	last    int64 // number of failed calls in the last call of the allocator
+	lost    bool  // the allocator has reported lost contents
 	stopped bool  // no more failures
 }
 
@@ -109,11 +111,24 @@ func (in *injector) call(call func()) {
 
 // tolerate reports whether the allocator had a reason to fail, and returned it.
 func (in *injector) tolerate(err error) bool {
+	if errors.Is(err, mem.ErrContentsLost) {
+		return in.tolerateLoss()
+	}
 	if in.last == 0 {
 		return false
 	}
 	var e *driver.Error
 	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
+}
+
+// tolerateLoss reports whether an allocator may lose contents of blocks, or refuse a move because it has: only where all
+// calls fail, those that undo a move too. The blocks are those of the move.
+func (in *injector) tolerateLoss() bool {
+	if !in.lost && in.rule.Onwards && in.last > 0 {
+		in.lost = true
+		in.model.loseContents()
+	}
+	return in.lost
 }
 
 // run is runner.run, but repeats failed operations.

@@ -159,6 +159,8 @@ func (h *testHolder) EndMove(b mem.Block, s driver.Stream) {
 	}
 	if b != h.from {
 		w.moveCount++
+	} else if s != nil {
+		w.unmoved = append(w.unmoved, h.b)
 	}
 	h.moving, h.b.Block, h.on = false, b, s
 	w.moving = slices.DeleteFunc(w.moving, func(l *testHolder) bool { return l == h })
@@ -179,6 +181,7 @@ func (w *model) recordError(err error) {
 
 // call runs a call of the allocator, and updates the model with the blocks that it moved.
 func (w *model) call(f func()) error {
+	w.unmoved = nil
 	w.callWrapper(f)
 	landed := w.moved
 	w.moved = nil
@@ -212,6 +215,13 @@ func (h *testHolder) follow() error {
 	}
 	b.writer, b.uses = by, []use{{by, m}}
 	return nil
+}
+
+// loseContents is called after a call in which a move failed and could not be undone.
+func (w *model) loseContents() {
+	for _, b := range w.unmoved {
+		b.lost = true
+	}
 }
 
 // movable permits a block to be moved.

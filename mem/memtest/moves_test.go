@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
@@ -104,6 +106,7 @@ func TestPlantedMoves(t *testing.T) {
 		{leavesHole, "is left with 2 holes"},
 		{waits, "it waited for s"},
 		{ignoresErrors, ""},
+		{givesUp, "contents of blocks are lost"},
 		{staysLifted, "has not landed by the end of the call"},
 		{refusesLater, "Movable of"},
 		{resizes, "by being moved"},
@@ -122,6 +125,31 @@ func TestPlantedMoves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If all driver calls fail, undoing a move fails like the move: the allocator then may lose the contents of its blocks,
+// if it says so, and refuse each later move.
+func TestMoveCannotBeUndone(t *testing.T) {
+	cfg := Config{Waits: true, Alignment: 512, Reserved: 64 << 10}
+	cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
+		return New(t, arena.New, dev, arena.Config{Page: 8 << 20, Bounce: 64 << 10})
+	}
+	h := history{
+		{kind: opAlloc, block: 0, size: 512},
+		{kind: opAlloc, block: 1, size: 512},
+		{kind: opAlloc, block: 2, size: 10 << 20},
+		{kind: opMovable, block: 1},
+		{kind: opMovable, block: 2},
+		{kind: opFree, block: 0},
+		{kind: opCompact},
+		{kind: opCheck, block: 1},
+		{kind: opSyncAll},
+		{kind: opCompact},
+		{kind: opWrite, block: 2},
+		{kind: opCheck, block: 2},
+		{kind: opSyncAll},
+	}
+	h.failEach(t, cfg.complete(), false, fault.Rule{Onwards: true})
 }
 
 // On a device that does not report races the contents give most of them away.

@@ -64,6 +64,7 @@ const (
 	leavesHole     moveBug = "the last block is not moved"
 	waits          moveBug = "compaction waits for the stream"
 	ignoresErrors  moveBug = "a copy that fails is taken for done"
+	givesUp        moveBug = "one copy fails, and the bytes are lost"
 	staysLifted    moveBug = "a block whose copy fails does not land"
 	refusesLater   moveBug = "blocks beyond the tenth are not movable"
 	resizes        moveBug = "a moved block is a byte shorter"
@@ -277,7 +278,9 @@ func (a *slider) slide(s driver.Stream, b *liveBlock, to driver.Pointer) (err er
 			return err
 		}
 	}
-	if err := a.copy(s, b, to); err != nil && a.bug != ignoresErrors {
+	if err := a.copy(s, b, to); err != nil && a.bug == givesUp {
+		return fmt.Errorf("slider: %w: %w", mem.ErrContentsLost, err)
+	} else if err != nil && a.bug != ignoresErrors {
 		return err
 	}
 	if a.bug == waits {
