@@ -21,6 +21,18 @@ import (
 // A block in the middle of a segment that was larger keeps the rest of it from a request.
 const fragmented = "alloc a 100MiB\nfree a\nalloc b 30MiB\nalloc c 80MiB\n"
 
+// Recordings without allocations have no settings to tune, and need no limit.
+func TestTuneOfNothing(t *testing.T) {
+	a, b := file(t, "a.script", ""), file(t, "b.script", "# nothing\n")
+	if got, want := ok(t, "tune", a), "There is nothing to tune: a has no allocations.\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := ok(t, "tune", a, b), "There is nothing to tune: none of 2 recordings has allocations.\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	has(t, ok(t, "tune", a, file(t, "c.script", fragmented)), "is enough")
+}
+
 // The text equals the reviewed golden files, in 80 columns but for the line to paste.
 func TestTuneOutput(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -18,6 +18,14 @@ const tuneWidth = 80
 // write writes the answer, then the figures of the recordings, the checks, and other settings.
 func (t *tuning) write(p *page, all bool) {
 	p.width = min(p.width, tuneWidth)
+	if !slices.ContainsFunc(t.Works, func(w *replay.Work) bool { return w.Program.LowerBound() > 0 }) {
+		none := fmt.Sprintf("none of %s has allocations", plural(len(t.Works), "recording"))
+		if len(t.Works) == 1 {
+			none = t.names[0] + " has no allocations"
+		}
+		p.paragraph("", fmt.Sprintf("There is nothing to tune: %s.", none))
+		return
+	}
 	p.paragraph("", t.answer())
 	if t.Helps() {
 		fmt.Fprintf(p, "\n    %s\n", clean(t.line(), 10*maxWord))
