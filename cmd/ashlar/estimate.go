@@ -112,7 +112,7 @@ func (c *estimateCmd) Run(s *streams) error {
 		line, e, err := c.estimate(path, p)
 		p.end()
 		if err != nil {
-			s.failNamed(err)
+			s.failNamed(fileFirst(err))
 			code = max(code, exitCode(err))
 			continue
 		}

@@ -121,6 +121,7 @@ func TestEstimateExitCodes(t *testing.T) {
 	checkpointOf(t, "llama")
 	writeCheckpoint(t, "wrong", []byte(`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}`), []byte("{"))
 	writeCheckpoint(t, "plain", []byte(`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}`), nil)
+	text := file(t, "model.txt", `{"a": 1}, and text`)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -130,6 +131,8 @@ func TestEstimateExitCodes(t *testing.T) {
 		{[]string{"plain"}, exitOK, "activations are not estimated"},
 		{[]string{"wrong"}, exitInput, "config.json: unexpected end of JSON input"},
 		{[]string{"nothing", "plain"}, exitInput, "4 parameters"},
+		{[]string{"nothing"}, exitInput, "ashlar: nothing: no such file or directory\n"},
+		{[]string{text}, exitInput, "ashlar: " + text + `: not a safetensors file: it begins with "{\"a\": 1}`},
 		{[]string{"--batch", "0", "no/such"}, exitUsage, "ashlar: --batch 0: want 1 to 1073741824\nRun \"ashlar --help\""},
 		{[]string{"--sequence", "100000000000", "llama"}, exitUsage, "--sequence 100000000000: want 1 to"},
 		{[]string{"--accumulate", "2000", "llama"}, exitUsage, "--accumulate 2000: want 1 to 1024"},

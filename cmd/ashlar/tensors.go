@@ -77,7 +77,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 			break // the output is closed
 		}
 		if err := c.show(s, at, path, i == 0); err != nil {
-			s.failNamed(err)
+			s.failNamed(fileFirst(err))
 			code = max(code, exitCode(err))
 		}
 	}

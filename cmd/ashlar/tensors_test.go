@@ -95,6 +95,7 @@ func TestTensorsOfFilesByContent(t *testing.T) {
 
 func TestTensorsErrors(t *testing.T) {
 	bad := file(t, "bad.safetensors", "\x02\x00\x00\x00\x00\x00\x00\x00[]")
+	text, array := file(t, "text.safetensors", "# A file of another kind\n"), file(t, "text.npy", "# A file of another kind\n")
 	good := checkpoints + "metadata.safetensors"
 	for name, c := range map[string]struct {
 		args []string
@@ -102,8 +103,11 @@ func TestTensorsErrors(t *testing.T) {
 		err  string
 	}{
 		"no file":        {nil, exitUsage, "<file>"},
-		"missing":        {[]string{"no/such.safetensors"}, exitInput, "ashlar: safetensors: open no/such.safetensors: no such file"},
-		"bad":            {[]string{bad}, exitInput, "bad.safetensors: the header does not begin with '{'"},
+		"missing":        {[]string{"no/such.safetensors"}, exitInput, "ashlar: no/such.safetensors: no such file"},
+		"missing array":  {[]string{"no/such.npy"}, exitInput, "ashlar: no/such.npy: no such file"},
+		"bad":            {[]string{bad}, exitInput, "ashlar: " + bad + ": the header does not begin with '{'"},
+		"bad array":      {[]string{array}, exitInput, "ashlar: " + array + ": it begins with "},
+		"text":           {[]string{text}, exitInput, "ashlar: " + text + `: not a safetensors file: it begins with "# A file"`},
 		"bad among good": {[]string{bad, good}, exitInput, "bad.safetensors"},
 		"no such tensor": {[]string{"--print", "x", good}, exitInput, `no such tensor: "x"`},
 		"no such array":  {[]string{"--print", "x", arrays + "stored.npz"}, exitInput, `no such array: "x"`},

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,4 +150,15 @@ func (f *tensorFile) eachOf(_ context.Context, p *tensor.Place, progress func(do
 		progress(done, total)
 	}
 	return nil
+}
+
+// fileFirst rewrites an error of package safetensors or npy as errors of traces are written: "FILE: reason", without the
+// package's name and the system call.
+func fileFirst(err error) error {
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "safetensors: "), "npy: ")
+	var failed *os.PathError
+	if errors.As(err, &failed) {
+		text = strings.Replace(text, failed.Error(), failed.Path+": "+failed.Err.Error(), 1)
+	}
+	return errors.New(text)
 }

@@ -43,7 +43,7 @@ func TestDefect07_WrongFilesAreNotRead(t *testing.T) {
 		{"x", []string{"tensors"}, "want safetensors, numpy's .npy or .npz, or the index of a checkpoint (.json)"},
 		{"x.safetensors", []string{"tensors"}, "the header does not begin with '{'"},
 		{"x.npy", []string{"tensors"}, `want "\x93NUMPY"`},
-		{"x.npz", []string{"tensors"}, "npy: "},
+		{"x.npz", []string{"tensors"}, "x.npz: the archive: "},
 		{"x.index.json", []string{"tensors"}, "the index: want '{'"},
 	} {
 		path := filepath.Join(dir, c.name)
@@ -82,7 +82,7 @@ func TestDirectoriesAndEmptyFilesAreNamed(t *testing.T) {
 			t.Errorf("%s of a directory: exit code %d, %s", command, got.code, got.err)
 		}
 	}
-	for _, command := range []string{"info", "replay", "pack", "tensors", "remat"} {
+	for _, command := range []string{"info", "replay", "pack", "tensors", "estimate", "remat"} {
 		got := ashlar(t, nil, command, file(t, "empty", ""))
 		if got.code != exitInput || !strings.Contains(got.err, " is empty") {
 			t.Errorf("%s of an empty file: exit code %d, %s", command, got.code, got.err)

@@ -115,11 +115,13 @@ func prefixed(err error) error {
 func checkStart(path string, start []byte) error {
 	detail := ""
 	switch {
+	case len(start) == 0:
+		detail = "the file is empty"
 	case len(start) < 8:
-		detail = fmt.Sprintf("%d bytes, and the length of the header alone takes 8", len(start))
+		detail = fmt.Sprintf("not a safetensors file: %d bytes, and the length of the header alone takes 8", len(start))
 	case binary.LittleEndian.Uint64(start) > maxHeader:
-		detail = fmt.Sprintf("a header of %d bytes, at most %d are allowed", binary.LittleEndian.Uint64(start),
-			maxHeader)
+		detail = fmt.Sprintf("not a safetensors file: it begins with %q, and not with the length of a header, at most "+
+			"%d bytes", start[:8], maxHeader)
 	case binary.LittleEndian.Uint64(start) == 0 || len(start) > 8 && start[8] != '{':
 		detail = "the header does not begin with '{'"
 	default:
