@@ -36,7 +36,7 @@ type OutOfMemory struct {
 	Small       bool // a request up to 1 MiB
 	Cached      []CachedMemory
 	LargestFree int64 // the largest cached block of the request's own stream and pool
-	Stranded    int64 // free bytes in segments that cannot be freed because of a live block
+	Stranded    int64 // free bytes in segments that cannot be freed because of a live or pending block
 	Pinning     []PinningBlock
 	Remedies    []Remedy
 
@@ -56,7 +56,8 @@ type CachedMemory struct {
 	Largest int64
 }
 
-// A PinningBlock is a live block that keeps its segment, with the free memory in it, from being returned to the driver.
+// A PinningBlock is a live or pending block that keeps its segment, with the free memory in it, from being returned to
+// the driver.
 type PinningBlock struct {
 	Ptr         driver.Pointer
 	Size        int64
@@ -64,7 +65,8 @@ type PinningBlock struct {
 	Segment     driver.Pointer
 	SegmentSize int64
 	Stranded    int64 // free bytes of the segment
-	Live        int   // live blocks in the segment, including this one
+	Live        int   // live and pending blocks in the segment, including this one
+	Pending     bool  // it has been freed, and a stream may still use it
 }
 
 // A Remedy is a change under which the request would have fitted.
@@ -154,11 +156,15 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 		fmt.Fprintf(b, ": %s in %d blocks, the largest %s", FormatSize(c.Bytes), c.Blocks, FormatSize(c.Largest))
 	}
 	if e.Stranded > 0 {
-		fmt.Fprintf(b, "\n  stranded: %s is free but shares a segment with live blocks", FormatSize(e.Stranded))
+		fmt.Fprintf(b, "\n  stranded: %s is free but shares a segment with blocks in use", FormatSize(e.Stranded))
 	}
 	for _, p := range e.Pinning {
-		fmt.Fprintf(b, "\n    a block of %s at %#x pins %s of a segment of %s", FormatSize(p.Size), p.Ptr,
-			FormatSize(p.Stranded), FormatSize(p.SegmentSize))
+		block := "a block of " + FormatSize(p.Size)
+		if p.Pending {
+			block = fmt.Sprintf("a freed block of %s, which a stream may still use,", FormatSize(p.Size))
+		}
+		fmt.Fprintf(b, "\n    %s at %#x pins %s of a segment of %s", block, p.Ptr, FormatSize(p.Stranded),
+			FormatSize(p.SegmentSize))
 		if p.Live > 1 {
 			fmt.Fprintf(b, " (with %d more)", p.Live-1)
 		}

@@ -98,6 +98,7 @@ func TestOutOfMemoryExplains(t *testing.T) {
 		Pinning: []mem.PinningBlock{
 			{Ptr: 0x1000, Size: 1024, SegmentSize: 30 * mib, Stranded: 29 * mib, Live: 1},
 			{Ptr: 0x2000, Size: 2048, SegmentSize: 20 * mib, Stranded: 11 * mib, Live: 3},
+			{Ptr: 0x3000, Size: 4096, SegmentSize: 20 * mib, Stranded: 9 * mib, Live: 1, Pending: true},
 		},
 		Remedies: []mem.Remedy{{Name: "a", Reason: "why"}, {Name: "b", Reason: "because", Estimate: true}},
 		Cause:    &mem.LimitError{Want: 20 * mib, Block: 20 * mib, Live: 600 * mib, Limit: 610 * mib},
@@ -106,9 +107,10 @@ func TestOutOfMemoryExplains(t *testing.T) {
   the request: 3.00 MiB (3145628 bytes) on stream 4, large pool of private pool (0, 7); largest free block there: 2.00 MiB
   cached on stream 4, large pool of private pool (0, 7): 5.00 MiB in 3 blocks, the largest 2.00 MiB
   cached on stream 5, small pool: 95.00 MiB in 60 blocks, the largest 1024.00 KiB
-  stranded: 40.00 MiB is free but shares a segment with live blocks
+  stranded: 40.00 MiB is free but shares a segment with blocks in use
     a block of 1024 bytes at 0x1000 pins 29.00 MiB of a segment of 30.00 MiB
     a block of 2.00 KiB at 0x2000 pins 11.00 MiB of a segment of 20.00 MiB (with 2 more)
+    a freed block of 4.00 KiB, which a stream may still use, at 0x3000 pins 9.00 MiB of a segment of 20.00 MiB
   would have fitted with a: why
   would have fitted with b, by estimate: because
   a limit refused it: mem: out of memory: 20.00MiB asked for, 600.00MiB of the limit of 610.00MiB allocated; free blocks or raise the limit`

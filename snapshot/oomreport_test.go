@@ -400,7 +400,7 @@ func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 		Stream: 14, Pool: mem.PoolID{15, 16}, Small: true,
 		Cached:      []mem.CachedMemory{{Pool: mem.PoolID{17, 18}, Stream: 19, Small: true, Bytes: 20, Blocks: 21, Largest: 22}},
 		LargestFree: 23, Stranded: 24,
-		Pinning:  []mem.PinningBlock{{Ptr: 0xffffffffffffff00, Size: 25, Requested: 26, Segment: 27, SegmentSize: 28, Stranded: 29, Live: 30}},
+		Pinning:  []mem.PinningBlock{{Ptr: 0xffffffffffffff00, Size: 25, Requested: 26, Segment: 27, SegmentSize: 28, Stranded: 29, Live: 30, Pending: true}},
 		Remedies: []mem.Remedy{{Name: "a", Reason: "b"}, {Name: "c", Reason: "d", Estimate: true}},
 		Cause:    errors.New("the device said no"),
 	}

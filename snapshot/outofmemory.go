@@ -84,6 +84,7 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 				{"segment_size", &p.SegmentSize},
 				{"stranded", &p.Stranded},
 				{"live", &p.Live},
+				{"pending", &p.Pending},
 			}
 		}}},
 		{"remedies", &list[mem.Remedy]{&e.Remedies, func(r *mem.Remedy) []fact {

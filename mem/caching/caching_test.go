@@ -315,7 +315,7 @@ func TestOutOfMemoryExplains(t *testing.T) {
 		"the request: 180.00 MiB (188743680 bytes) on stream 0, large pool; largest free block there: 170.00 MiB",
 		"cached on stream 0, large pool: 170.00 MiB in 1 blocks, the largest 170.00 MiB",
 		"cached on stream 1, large pool: 98.00 MiB in 1 blocks, the largest 98.00 MiB",
-		"stranded: 268.00 MiB is free but shares a segment with live blocks",
+		"stranded: 268.00 MiB is free but shares a segment with blocks in use",
 		fmt.Sprintf("a block of 30.00 MiB at %#x pins 170.00 MiB of a segment of 200.00 MiB", pin.Ptr),
 		"would have fitted with expandable_segments:True",
 	} {

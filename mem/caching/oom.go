@@ -78,7 +78,7 @@ func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 	}
 }
 
-// describePinning adds the live blocks that keep the most free memory from being released.
+// describePinning adds the live and pending blocks that keep the most free memory from being released.
 func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentInfo) {
 	for i := range segments {
 		s := &segments[i]
@@ -95,6 +95,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentIn
 			pin.Live++
 			if b.Size > pin.Size {
 				pin.Ptr, pin.Size, pin.Requested = b.Ptr, b.Size, b.RequestedSize
+				pin.Pending = b.State == mem.ActivePendingFree
 			}
 		}
 		e.Pinning = append(e.Pinning, pin)

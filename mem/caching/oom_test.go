@@ -1,6 +1,7 @@
 package caching_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -121,4 +122,25 @@ func TestDefect04_CachedBytesOfPrivatePoolsCountOnce(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A freed block that a stream may still use pins its segment, too. The error does not say that live blocks do.
+func TestFreedBlocksPinSegments(t *testing.T) {
+	b := newBench(t, gib, "")
+	side := b.stream()
+	pending := b.alloc(2 * mib)
+	b.dev.Hold(side.ID())
+	testkit.Must(t, side.Fill(pending.Ptr, 1, pending.Size))
+	b.Free(pending, side)
+	_, err := b.AllocWith(b.s, 1020*mib, mem.AllocOptions{NoRetry: true}) // does not wait for the side stream
+	var oom *mem.OutOfMemory
+	if !errors.As(err, &oom) {
+		t.Fatalf("a request beyond the memory: %v", err)
+	}
+	testkit.Equal(t, "allocated", oom.Allocated, 0)
+	testkit.Equal(t, "stranded", oom.Stranded, 18*mib)
+	if len(oom.Pinning) != 1 || oom.Pinning[0].Ptr != pending.Ptr || !oom.Pinning[0].Pending {
+		t.Errorf("pinning blocks: %+v", oom.Pinning)
+	}
+	says(t, oom, "not live block", "a freed block of 2.00 MiB, which a stream may still use, at ")
 }
