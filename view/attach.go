@@ -34,9 +34,9 @@ type liveSource struct {
 
 // Attach shows the recordings of a running program, which serves them with package view/live, and follows them until
 // ctx ends. The address is that of its HTTP server, such as http://127.0.0.1:6060, or one that ends in a path for
-// live.Handler. The error says that the program could not be reached at first. The end of ctx is
-// not an error.
-func (s *Server) Attach(ctx context.Context, address string) error {
+// live.Handler. It calls shown, if not nil, when the server first has them. The error says that the program
+// could not be reached until then. The end of ctx is not an error.
+func (s *Server) Attach(ctx context.Context, address string, shown func()) error {
 	base, err := liveURL(address)
 	if err != nil {
 		return err
@@ -44,6 +44,9 @@ func (s *Server) Attach(ctx context.Context, address string) error {
 	a := &attachment{s: s, base: base, client: &http.Client{Timeout: attachTimeout}, shown: map[string]*attached{}}
 	if err := a.refresh(ctx); err != nil {
 		return fmt.Errorf("view: attaching to %s: %w; the program must serve package view/live or, in Python, call ashlar.serve()", address, err)
+	}
+	if shown != nil {
+		shown()
 	}
 	for {
 		timer := time.NewTimer(attachEvery * time.Duration(1+a.bytes/attachBytes))

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -85,8 +87,9 @@ func (c *viewCmd) Run(s *streams) error {
 }
 
 // load reads the traces into sources of a server, one after another. A trace that cannot be read is reported, here and
-// on the page. The error is an exit if there is one.
-func (c *viewCmd) load(s *streams, server *view.Server) error {
+// on the page. The error is an exit if there is one. begun is called when a trace has been read, or earlier, after the
+// first bytes of a large file have shown that it is a trace.
+func (c *viewCmd) load(s *streams, server *view.Server, begun func()) error {
 	sources := make([]*view.Source, len(c.Traces))
 	for i, path := range c.Traces {
 		in := input{path: path}
@@ -95,24 +98,39 @@ func (c *viewCmd) load(s *streams, server *view.Server) error {
 	code := exitOK
 	for i, path := range c.Traces {
 		p := newProgress(s.err, "reading "+displayPath(path))
-		p.watch = sources[i].Progress
-		in, err := readCompact(path, s.in, p)
-		if err == nil && in.script != nil {
-			err = errors.New("view reads memory snapshots, not scripts")
+		pieces := 0
+		p.watch = func(done float64) {
+			sources[i].Progress(done)
+			if pieces++; pieces == 2 { // a file that is not a trace is refused after its first piece
+				begun()
+			}
 		}
-		if err == nil {
-			err = sources[i].Set(in.snapshot)
-		} else {
-			err = explainInput(err)
-			sources[i].Fail(err)
-		}
+		err := c.loadOne(s, path, sources[i], p)
 		p.end()
+		if err == nil {
+			begun()
+		}
 		if err != nil {
 			s.fail(displayPath(path), err)
 			code = max(code, exitCode(err))
 		}
 	}
 	return ended(code)
+}
+
+// loadOne reads one trace.
+func (c *viewCmd) loadOne(s *streams, path string, into *view.Source, p *progress) error {
+	var in *input
+	err := errors.New("view reads memory snapshots, not scripts")
+	if !strings.HasSuffix(path, ".script") {
+		in, err = readCompact(path, s.in, p)
+	}
+	if err != nil {
+		err = explainInput(err)
+		into.Fail(err)
+		return err
+	}
+	return into.Set(in.snapshot)
 }
 
 // export writes the page: as one file or, if the name does not end in .html, as a folder.
@@ -125,7 +143,7 @@ func (c *viewCmd) export(s *streams) error {
 		return err
 	}
 	server := view.New(view.Options{Version: version()})
-	if err := c.load(s, server); err != nil {
+	if err := c.load(s, server, func() {}); err != nil {
 		return err
 	}
 	return out.write(func(w io.Writer) error {
@@ -143,7 +161,7 @@ func (c *viewCmd) exportFolder(s *streams) error {
 		return outputError{c.Export, err}
 	}
 	server := view.New(view.Options{Version: version()})
-	if err := c.load(s, server); err != nil {
+	if err := c.load(s, server, func() {}); err != nil {
 		return err
 	}
 	o := atomicfile.Options{New: !c.Force, Created: removeOnSignals}
@@ -162,7 +180,7 @@ func (c *viewCmd) exportFolder(s *streams) error {
 // gcPercent is the garbage of the page's server, as a part of its memory.
 const gcPercent = 10
 
-// serve serves the page until ctx ends.
+// serve serves the page until ctx ends. It prints the address when there is something to show.
 func (c *viewCmd) serve(ctx context.Context, s *streams) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
 	if err != nil {
@@ -174,19 +192,21 @@ func (c *viewCmd) serve(ctx context.Context, s *streams) error {
 	serving := &http.Server{Handler: server.Handler(listener.Addr()), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- serving.Serve(listener) }()
-	url := server.URL(listener.Addr())
-	fmt.Fprintf(s.out, "%s\n", url)
-	s.out.flush()
-	if !c.NoOpen {
-		openBrowser(s.err, url)
-	}
+	show := sync.OnceFunc(func() {
+		url := server.URL(listener.Addr())
+		fmt.Fprintf(s.out, "%s\n", url)
+		s.out.flush()
+		if !c.NoOpen {
+			openBrowser(s.err, url)
+		}
+	})
 	loading := make(chan error, 1)
 	go func() {
 		if c.Attach != "" {
-			loading <- server.Attach(ctx, c.Attach)
+			loading <- server.Attach(ctx, c.Attach, show)
 			return
 		}
-		loading <- c.load(s, server)
+		loading <- c.load(s, server, show)
 	}()
 	for {
 		select {

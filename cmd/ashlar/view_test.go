@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/view"
 )
 
 func TestViewHelp(t *testing.T) { golden.File(t, "testdata/help-view.txt", ok(t, "view", "--help")) }
@@ -68,6 +69,35 @@ func TestViewServesThePage(t *testing.T) {
 	}
 	if !strings.Contains(messages.String(), "missing.pickle") {
 		t.Errorf("messages: %s", messages.String())
+	}
+}
+
+// Without a trace or a program to show no address is printed.
+func TestViewOfNothing(t *testing.T) {
+	for _, args := range [][]string{
+		{file(t, "text.pickle", "text")},
+		{"missing.pickle", file(t, "a.script", fragmented)},
+		{"--attach", "http://127.0.0.1:1"},
+	} {
+		got := ashlar(t, nil, append([]string{"view", "--no-open"}, args...)...)
+		if got.code != exitInput || got.out != "" || !strings.HasPrefix(got.err, "ashlar: ") {
+			t.Errorf("%q: exit code %d, %q, %s", args, got.code, got.out, got.err)
+		}
+	}
+}
+
+// The page of a large trace is there while the trace is read, that of a small one once it has been read.
+func TestViewShowsWhatItReads(t *testing.T) {
+	for name, want := range map[string]bool{"gpt2": false, "streams": true} {
+		server := view.New(view.Options{})
+		var ready []bool
+		c := viewCmd{Traces: []string{sample(name)}}
+		if err := c.load(&streams{err: io.Discard}, server, func() { ready = append(ready, server.Ready()) }); err != nil {
+			t.Fatal(err)
+		}
+		if ready[0] != want || !server.Ready() {
+			t.Errorf("%s: ready at first: %v, want %v", name, ready[0], want)
+		}
 	}
 }
 

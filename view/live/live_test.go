@@ -57,7 +57,8 @@ func TestPageFollowsARunningProgram(t *testing.T) {
 	defer l.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Attach(ctx, p.server.URL) }()
+	ready := make(chan bool, 1)
+	go func() { ended <- s.Attach(ctx, p.server.URL, func() { ready <- s.Ready() }) }()
 	type overview struct {
 		Version    int
 		Live       bool
@@ -88,6 +89,9 @@ func TestPageFollowsARunningProgram(t *testing.T) {
 		}
 	}
 	until(1 << 20)
+	if !<-ready {
+		t.Error("Attach says that recordings are shown before they are")
+	}
 	if !o.Live || o.Recordings[0].Name != "gpu 0" {
 		t.Errorf("recordings: %+v", o)
 	}
@@ -106,10 +110,10 @@ func TestPageFollowsARunningProgram(t *testing.T) {
 func TestAttachNamesTheRemedy(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	if err := view.New(view.Options{}).Attach(t.Context(), other.URL); err == nil {
+	if err := view.New(view.Options{}).Attach(t.Context(), other.URL, nil); err == nil {
 		t.Error("attached to a program without view/live")
 	}
-	if err := view.New(view.Options{}).Attach(t.Context(), "ftp://x"); err == nil {
+	if err := view.New(view.Options{}).Attach(t.Context(), "ftp://x", nil); err == nil {
 		t.Error("attached to an FTP server")
 	}
 }
