@@ -1,8 +1,10 @@
 package snapshot_test
 
 import (
+	"bytes"
 	cryptorand "crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -125,5 +128,15 @@ func TestSettingsRoundTrip(t *testing.T) {
 		if got, _, err := caching.ParseConfig(conf); err != nil || !reflect.DeepEqual(got, c) {
 			t.Fatalf("seed %d: %v\n%s\n%+v\n%+v", seed, err, conf, c, got)
 		}
+	}
+}
+
+// What follows an empty dict is JSON all the same.
+func TestJSONOfEmptySettings(t *testing.T) {
+	s := &snapshot.Snapshot{Settings: snapshot.Settings{Raw: map[string]any{}}}
+	var text bytes.Buffer
+	testkit.Must(t, s.WriteJSON(&text))
+	if !json.Valid(text.Bytes()) {
+		t.Errorf("no JSON: %s", text.String())
 	}
 }

@@ -190,6 +190,24 @@ func TestExtraOfEveryPart(t *testing.T) {
 	testkit.Equal(t, "frames", fmt.Sprint(ops), "[call_function forward]")
 }
 
+// An entry under an unknown key has values of the types that package pickle gives them.
+func TestKeptEntriesHaveTheTypesOfPickles(t *testing.T) {
+	high := with(event, "addr", uint64(1<<63), "pool_id", T{0, 1}, "frames", nil)
+	s := mustRead(t, append(file(L{}, L{event, high}), "low", event, "high", high))
+	for name, want := range map[string]map[string]any{
+		"low":  {"addr": int64(0x1000), "stream": int64(0)},
+		"high": {"addr": uint64(1 << 63), "pool_id": pickle.TupleValue{int64(0), int64(1)}},
+	} {
+		entry, _ := s.Extra.Get(name)
+		for key, value := range want {
+			if got := entry.(map[string]any)[key]; !reflect.DeepEqual(got, value) {
+				t.Errorf("%s: %s is %T %v, want %T %v", name, key, got, got, value, value)
+			}
+		}
+	}
+	testkit.Equal(t, "stack of an entry without frames", s.Traces[0].Events[1].Stack, 0)
+}
+
 // The memory for kept values counts against the limit, like all other memory, and a value that a file shares is counted
 // once.
 func TestDefect13_WhatIsKeptStaysWithinLimits(t *testing.T) {

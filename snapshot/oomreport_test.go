@@ -494,7 +494,7 @@ func TestOutOfMemoryRefusesNonsense(t *testing.T) {
 		t.Errorf("a list in two places: %+v, %v", s, err)
 	}
 	s, err := read(dict{"size": 5, "later": 6, "facts": dict{"free": 7, "later": 8}})
-	if err != nil || s.OutOfMemory.Size != 5 || s.OutOfMemory.Facts.Free != 7 || len(s.Skipped) != 1 || s.Skipped[0].Count != 2 {
+	if err != nil || s.OutOfMemory.Size != 5 || s.OutOfMemory.Facts.Free != 7 || len(s.Skipped) != 1 || s.Skipped[0].Count != 2 || !s.Skipped[0].Dropped {
 		t.Errorf("with what is not known: %+v, %v", s, err)
 	}
 }

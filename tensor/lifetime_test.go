@@ -151,6 +151,7 @@ func TestMisuseNamesBothPlaces(t *testing.T) {
 		check(call, func() { f(v) })
 		testkit.Contains(t, testkit.Panic(t, func() { f(nil) }), "tensor: "+call+" of the undefined tensor")
 	}
+	testkit.Contains(t, testkit.Panic(t, (*tensor.Tensor)(nil).Release), "tensor: Release of the undefined tensor")
 	s := x.Storage()
 	testkit.Contains(t, testkit.Panic(t, s.Release), "tensor: Release at lifetime_test.go:", "24 bytes", released)
 	testkit.Contains(t, testkit.Panic(t, func() { s.Retain() }), "tensor: Retain at lifetime_test.go:", "24 bytes", released)

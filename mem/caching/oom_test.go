@@ -144,3 +144,24 @@ func TestFreedBlocksPinSegments(t *testing.T) {
 	}
 	says(t, oom, "not live block", "a freed block of 2.00 MiB, which a stream may still use, at ")
 }
+
+// max_split_size_mb is a remedy where the segments that small blocks cut would have had room. What is free in whole
+// segments does not count: the setting does not change it.
+func TestSplitLimitIsARemedyWhereItMakesRoom(t *testing.T) {
+	for request, want := range map[int64]bool{370 * mib: true, 372 * mib: false} {
+		b := newBench(t, gib, "limit:600MiB")
+		cut, whole := b.alloc(200*mib), b.alloc(200*mib)
+		b.Free(cut)
+		keep := b.alloc(30 * mib) // leaves 170 MiB, and the limit 200
+		b.Free(whole)
+		_, err := b.AllocWith(b.s, request, mem.AllocOptions{NoRetry: true})
+		var oom *mem.OutOfMemory
+		if !errors.As(err, &oom) {
+			t.Fatalf("%d bytes: %v", request, err)
+		}
+		if got := strings.Contains(oom.Error(), "max_split_size_mb:200"); got != want {
+			t.Errorf("%d bytes: named %v, want %v, in:\n%v", request, got, want, oom)
+		}
+		b.Free(keep)
+	}
+}

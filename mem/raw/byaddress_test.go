@@ -29,6 +29,10 @@ func TestByAddress(t *testing.T) {
 	if b, ok := x.Below(p + 5000); !ok || b.Ptr != p {
 		t.Errorf("below: %v, %v", b, ok)
 	}
+	testkit.WantPanic(t, "a nil stream", "raw: Addressed: Free with a nil stream", func() { x.Free(p, driver.Stream(nil)) })
+	if _, ok := x.Block(p); !ok || len(base.Live) != 1 {
+		t.Error("a Free that panicked has taken the block")
+	}
 	x.Free(p, fake.S1)
 	if _, ok := x.Block(p); ok || x.Len() != 0 || len(base.Live) != 0 {
 		t.Error("the block is still known after Free")

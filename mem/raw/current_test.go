@@ -120,6 +120,9 @@ func TestSetCurrentKeepsBlocks(t *testing.T) {
 	if l, ok := raw.CurrentBlocks().Holding(p + 511); !ok || l.Ptr != p || l.From != mem.Allocator(first) || l.Device != dev {
 		t.Errorf("the block is %v, %v", l, ok)
 	}
+	if l, ok := raw.CurrentBlocks().Holding(p + 512); ok {
+		t.Errorf("behind the block is %v", l)
+	}
 	if len(first.Live) != 1 || len(second.Live) != 1 {
 		t.Errorf("%d and %d live blocks", len(first.Live), len(second.Live))
 	}

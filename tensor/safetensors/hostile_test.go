@@ -275,7 +275,8 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                       "want '{', found the end",
-		`[]`:                     "want '{'",
+		`[]`:                     "want '{', and it begins with '['",
+		`x`:                      "want '{', and it begins with 'x'",
 		`{}`:                     "no weight_map",
 		`{"weight_map":{}}x`:     "want the end",
 		`{"weight_map":[]}`:      "want '{'",

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -186,6 +190,57 @@ func TestLargeLoads(t *testing.T) {
 	testkit.Must(t, os.Truncate(path, int64(len(data)/2)))
 	if _, err := c.LoadAll(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("of half a file: %v", err)
+	}
+}
+
+// Where the device has too little page-locked memory, or none, large loads take other memory. None is left behind.
+func TestLargeLoadsWithoutLockedMemory(t *testing.T) {
+	defer func(from int64) { lockFrom = from }(lockFrom)
+	lockFrom = 1
+	p := tensortest.Sim(t)
+	leaks := p.Device().(*sim.Device).Leaks
+	before := leaks().String()
+	path, data := manyPieces(t, t.TempDir(), 0)
+	c, err := Open(path, Options{})
+	testkit.Must(t, err)
+	defer c.Close()
+	refusing := fault.Wrap(p.Device())
+	for nth := range int64(4) {
+		var dev driver.Device = unlocked{p.Device()}
+		if nth > 0 {
+			refusing.SetRules(fault.Rule{Kind: intercept.AllocHost, Nth: nth})
+			dev = refusing
+		}
+		s := tensor.NewPlace(tensor.Config{Device: dev, Allocator: p.Allocator(), Backend: p.Backend()}).Scope()
+		all, err := c.LoadAll(t.Context(), s.Place, nil)
+		testkit.Must(t, err)
+		if got := append(tensortest.Content(t, all["big"]), tensortest.Content(t, all["small"])...); !bytes.Equal(got, data) {
+			t.Errorf("call %d: other bytes", nth)
+		}
+		s.Close()
+		if nth == 1 && refusing.Failed() != 1 {
+			t.Error("a large load has not asked for page-locked memory")
+		}
+	}
+	testkit.Must(t, p.Allocator().(mem.Trimmer).EmptyCache())
+	if now := leaks().String(); now != before {
+		t.Errorf("the device has %s, before the loads %s", now, before)
+	}
+}
+
+// An unlocked device has no page-locked memory.
+type unlocked struct{ driver.Device }
+
+func (unlocked) Pinned() driver.Pinned { return nil }
+
+// A checkpoint without tensors is an empty map, to which the caller may add tensors.
+func TestLoadAllOfNothing(t *testing.T) {
+	c, err := Open(put(t, t.TempDir(), "x.safetensors", raw("{}", nil)), Options{})
+	testkit.Must(t, err)
+	defer c.Close()
+	all, err := c.LoadAll(t.Context(), tensortest.Host(t), nil)
+	if testkit.Must(t, err); all == nil || len(all) != 0 {
+		t.Errorf("%v", all)
 	}
 }
 
