@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -328,13 +329,48 @@ func TestCompareTimesAndReportsProgress(t *testing.T) {
 			t.Errorf("%s: %v ns an op, want %v", c.Rows[i].Allocator, c.Rows[i].NsPerOp, want)
 		}
 	}
-	for i := 1; i < len(done); i++ {
-		if done[i] < done[i-1] {
-			t.Fatalf("progress ran back: %v", done)
+	checkProgress(t, "with limits and times", done)
+	for what, opts := range map[string]replay.CompareOptions{
+		"plain":          {},
+		"on real memory": {Smallest: true, OpenDevice: func(total int64) (driver.Device, error) { return host.Open(host.Options{Total: total}) }},
+	} {
+		done = nil
+		opts.Specs, opts.Capacity = []string{"caching", "paged"}, 256<<20
+		opts.Progress = func(d float64) { done = append(done, d) }
+		compare(t, scriptWork(t, "alloc a 3MiB\nalloc b 70000\nfree a\n"), opts)
+		checkProgress(t, what, done)
+	}
+}
+
+// The row of the recorded settings says why it has no figures of the recording.
+func TestAsRecordedSaysWhyItIsSimulated(t *testing.T) {
+	const at, mib = 0x10000000, 1 << 20
+	segment := trace.Event{Action: mem.ActionSegmentAlloc, Ptr: at, Size: 20 * mib}
+	block := func(p driver.Pointer) []trace.Event {
+		return []trace.Event{
+			{Action: mem.ActionAlloc, Ptr: p, Size: 2 * mib},
+			{Action: mem.ActionFreeRequested, Ptr: p, Size: 2 * mib},
+			{Action: mem.ActionFreeCompleted, Ptr: p, Size: 2 * mib},
 		}
 	}
-	if len(done) == 0 || done[len(done)-1] != 1 {
-		t.Errorf("progress ended at %v", done)
+	for name, c := range map[string]struct {
+		events []trace.Event
+		gaps   []int
+		want   string
+	}{
+		"elsewhere":    {append([]trace.Event{segment}, block(at+4*mib)...), nil, "the allocator did not follow the recording, which reserved 20.00MiB ("},
+		"off":          {append([]trace.Event{segment}, block(at)...), []int{1}, "the recording could not be followed (the recording leaves entries out: "},
+		"no begin":     {block(at)[1:], nil, "what was there before the recording is not in the file, "},
+		"late and off": {block(at)[1:], []int{1}, "what was there before the recording is not in the file, "},
+		"no segment":   {block(at), nil, "what was there before the recording is not in the file, "},
+	} {
+		s := &snapshot.Snapshot{Traces: []*trace.Trace{{Events: c.events, Gaps: c.gaps, Streams: []uint64{0}, Pools: []mem.PoolID{{}}}}}
+		w, err := replay.Works(s)
+		testkit.Must(t, err)
+		row := compare(t, w[0], replay.CompareOptions{Specs: []string{replay.AsRecorded}}).Rows[0]
+		if row.FromRecording || len(row.Notes) != 1 || !strings.HasPrefix(row.Notes[0], "As recorded: "+c.want) {
+			t.Errorf("%s: notes %q, want %q", name, row.Notes, c.want)
+		}
 	}
 }
 

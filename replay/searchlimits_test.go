@@ -1,10 +1,13 @@
 package replay_test
 
 import (
+	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 )
 
@@ -43,8 +46,34 @@ func TestSearchLimitsMeetsItsCondition(t *testing.T) {
 	if none.Limit != -1 || none.Smallest.Ops != 0 || !reflect.DeepEqual(none.Free, any.Free) {
 		t.Errorf("a condition that nothing meets: %+v", none)
 	}
-	if len(done) == 0 || done[len(done)-1] != 1 {
-		t.Errorf("progress ends with %v", done)
+	checkProgress(t, "three searches", done)
+}
+
+// checkProgress checks that progress never runs back, and is 1 at the end and not before the last step.
+func checkProgress(t *testing.T, what string, done []float64) {
+	t.Helper()
+	if !slices.IsSorted(done) || len(done) == 0 || slices.Index(done, 1) < max(0, len(done)-2) {
+		t.Errorf("%s: progress is %v", what, done)
+	}
+}
+
+// A search over many limits reports progress to its end, too.
+func TestSearchLimitsOfMuchMemory(t *testing.T) {
+	var done []float64
+	w := scriptWork(t, "alloc a 60GiB\nfree a\nalloc b 70GiB\n")
+	found, err := replay.SearchLimits([]replay.LimitSearch{{Work: w, Spec: "caching:"}},
+		replay.LimitOptions{Progress: func(part float64) { done = append(done, part) }})
+	if testkit.Must(t, err); found[0].Limit != 70<<30 {
+		t.Errorf("the smallest limit is %d", found[0].Limit)
+	}
+	checkProgress(t, "a long search", done)
+}
+
+// An allocator that cannot be made on the device is an error, and no limit.
+func TestSmallestLimitOfNoAllocator(t *testing.T) {
+	limit, err := replay.SmallestLimit(scriptWork(t, "alloc a 1MiB\n"), "arena:size=200GiB", 100<<30)
+	if !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("a limit of %d, %v", limit, err)
 	}
 }
 

@@ -265,8 +265,8 @@ func TestSearchIsDeterministic(t *testing.T) {
 	if !reflect.DeepEqual(one, four) {
 		t.Errorf("on one core %q, on four %q", one.Best.Settings, four.Best.Settings)
 	}
-	if !slices.IsSorted(done) || done[len(done)-1] != 1 || len(done) < 100 {
-		t.Errorf("progress in %d steps, sorted: %v", len(done), slices.IsSorted(done))
+	if n := len(done); n < 100 || !slices.IsSorted(done) || done[n-1] != 1 || done[n-2] < 0.99 {
+		t.Errorf("progress in %d steps, sorted: %v, the last %v", n, slices.IsSorted(done), done[max(0, n-2):])
 	}
 }
 
@@ -310,6 +310,16 @@ func TestChecksAreOfPartsThatWereHeldBack(t *testing.T) {
 	}
 	if want := []string{"0 0", "0 1", "2 -1", "1 -1"}; !slices.Equal(parts, want) {
 		t.Errorf("the parts are %q, want %q", parts, want)
+	}
+}
+
+// Halves are held back of recordings of at least 200 operations.
+func TestChecksOfShortRecordings(t *testing.T) {
+	pair := "alloc a 1MiB\nfree a\n"
+	for pairs, want := range map[int]int{99: 0, 100: 2} {
+		if r := search(t, tune.Options{Tries: 1}, script(t, strings.Repeat(pair, pairs))); len(r.HeldBack) != want {
+			t.Errorf("of %d operations: %d checks, want %d", 2*pairs, len(r.HeldBack), want)
+		}
 	}
 }
 
