@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from . import cuda, files
+from .elf import ELF
 from .errors import AshlarError
 from .torchbuild import TorchBuild
 
@@ -27,6 +28,8 @@ COMMON_FLAGS = ("-O2", "-std=c++17", "-fPIC", "-shared", "-pthread")
 
 # The libraries of PyTorch that the shim calls.
 TORCH_LIBRARIES = ("c10", "c10_cuda")
+
+CXX_LIBRARY = "libstdc++.so.6"
 
 
 def cache_dir() -> Path:
@@ -60,8 +63,20 @@ def shim_command(build: TorchBuild) -> list[str]:
     command += [str(path) for path in files.shim_sources() if path.suffix == ".cpp"]
     command += [f"-L{build.root / 'lib'}", "-Wl,--as-needed"]
     command += [f"-l{name}" for name in TORCH_LIBRARIES if (build.root / "lib" / f"lib{name}.so").is_file()]
+    command += _shared_cxx_library(command[0])
     runtime = cuda.runtime_library(build)
     return [*command, str(runtime)] if runtime else command
+
+
+def _shared_cxx_library(compiler: str) -> list[str]:
+    """Arguments that link to the shared C++ library if the compiler has only the static one, as some toolkits do.
+
+    Two C++ libraries in a process share some of their variables. The locales of the second one are then incomplete, and
+    the first number that it writes to a stream ends the process.
+    """
+    name = "libstdc++.so"
+    asked = subprocess.run([compiler, f"-print-file-name={name}"], stdout=subprocess.PIPE, text=True)
+    return [f"-l:{CXX_LIBRARY}"] if asked.stdout.strip() == name else []
 
 
 def compile_shim(build: TorchBuild, target: Path, *more: str) -> None:
@@ -70,12 +85,18 @@ def compile_shim(build: TorchBuild, target: Path, *more: str) -> None:
         raise AshlarError(f"no sources of the shim in {files.SHIM_SOURCES}: install the wheel again")
     if not (build.root / "include" / "c10" / "cuda" / "CUDACachingAllocator.h").is_file():
         raise AshlarError(f"PyTorch's headers are not in {build.root / 'include'}: install PyTorch from its wheel")
-    _run([*shim_command(build), *more, "-o", str(target)], f"the shim for PyTorch {build.version}")
+    command = [*shim_command(build), *more, "-o", str(target)]
+    _run(command, f"the shim for PyTorch {build.version}")
+    if CXX_LIBRARY not in ELF(target).needed():
+        raise AshlarError(
+            f"{command[0]} does not link to {CXX_LIBRARY}, the C++ library of PyTorch: set CXX to a g++ that does"
+        )
 
 
 def compile_hooks(target: Path) -> None:
     """Compile the hooks of the pluggable tier, which need no PyTorch, to a file."""
     command = [compiler(), *COMMON_FLAGS, f"-I{files.header().parent}", str(files.HOOKS_SOURCE)]
+    command += _shared_cxx_library(command[0])
     _run([*command, "-o", str(target)], "the hooks of the pluggable tier")
 
 

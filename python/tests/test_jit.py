@@ -12,9 +12,15 @@ BUILD = "from ashlar import jit, torchbuild; print(jit.cached_shim(torchbuild.of
 
 
 def compiler_that_counts(app: Installation, pause: float = 0) -> str:
-    """A g++ that writes a line to a file for each of its runs."""
-    path = app.root / "counting-g++"
-    path.write_text(f"#!/bin/sh\necho run >>{app.root}/runs\nsleep {pause}\nexec g++ \"$@\"\n")
+    """A g++ that writes a line to a file for each of its compilations."""
+    count = f"echo run >>{app.root}/runs; sleep {pause}"
+    return compiler(app, f"case $1 in -print*) ;; *) {count} ;; esac\nexec g++ \"$@\"")
+
+
+def compiler(app: Installation, script: str) -> str:
+    """A compiler that is a shell script."""
+    path = app.root / "script-g++"
+    path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
 
@@ -70,6 +76,18 @@ class Jit(unittest.TestCase):
         (app.package / "shim" / "shim.cpp").write_text("#error unfinished\n")
         text = app.error(BUILD)
         self.assertIn("the shim for PyTorch 2.11.0+cu130 could not be compiled (exit status 1)", text)
+        (directory,) = app.cache.iterdir()
+        self.assertEqual([path.name for path in directory.iterdir()], ["lock"])
+
+    def test_the_cxx_library_is_the_shared_one(self):
+        app = Installation(prebuilt=False)
+        static = 'exec g++ -static-libstdc++ "$@"'
+        without_a_shared_one = compiler(app, f"case $1 in -print*) echo libstdc++.so; exit ;; esac\n{static}")
+        path = app.python(BUILD, CXX=without_a_shared_one)
+        self.assertIn("libstdc++.so.6", app.python(f"from ashlar.elf import ELF; print(ELF({path!r}).needed())"))
+        os.unlink(path)
+        text = app.error(BUILD, CXX=compiler(app, static))
+        self.assertIn("script-g++ does not link to libstdc++.so.6, the C++ library of PyTorch", text)
         (directory,) = app.cache.iterdir()
         self.assertEqual([path.name for path in directory.iterdir()], ["lock"])
 
