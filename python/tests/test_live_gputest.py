@@ -143,8 +143,9 @@ class LiveGPUTest(unittest.TestCase):
         self.assertGreater(grew, 0)
 
     def test_figures_that_differ_are_an_error_with_both(self) -> None:
+        self.recorder.alloc(4 << 20)  # a page needs something to show
         with mock.patch.object(self.live, "PATIENCE", 2), self.page() as page:
-            with self.assertRaisesRegex(AssertionError, "the page has .* PyTorch .*'requested': 3145729"):
+            with self.assertRaisesRegex(AssertionError, "the page has .* PyTorch .*'requested': 7340033"):
                 self.live.follow(page, Training(self.recorder, page, lie=1), 1, 0)
 
     def test_a_command_that_serves_nothing_is_an_error(self) -> None:
