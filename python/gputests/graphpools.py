@@ -1,6 +1,6 @@
 """CUDA graphs that share one pool, with PyTorch's allocator, its expandable segments, and Ashlar's pools.
 
-    python3 graphpools.py [manual training compiled] [--replays 30]
+    python3 graphpools.py [manual training compiled] [--replays 30] [--calls 100]
 
 manual: a transformer's forward pass is captured for eight batch sizes in one pool. training: whole steps, for eight
 batch sizes. compiled: torch.compile(mode="reduce-overhead") for eight batch sizes, in random order. Each runs in a
@@ -123,7 +123,7 @@ def capture_sizes(torch, step):
     return graphs, floor.bytes
 
 
-def manual(torch, replays):
+def manual(torch, options):
     net, xs = model(torch).eval(), inputs(torch)
     with torch.no_grad():
         graphs, floor = capture_sizes(torch, lambda n: net(xs[n]).mean(1))
@@ -134,10 +134,10 @@ def manual(torch, replays):
         graphs[n][0].replay()
         torch.cuda.synchronize()
         results[n] = digest(graphs[n][1])
-    return results, replay_all(torch, lambda n: graphs[n][0].replay(), order, replays), floor
+    return results, replay_all(torch, lambda n: graphs[n][0].replay(), order, options.replays), floor
 
 
-def training(torch, replays):
+def training(torch, options):
     net, xs = model(torch, layers=3), inputs(torch)
     parameters = list(net.parameters())
 
@@ -156,10 +156,10 @@ def training(torch, replays):
         graphs[n][0].replay()
         torch.cuda.synchronize()
         results[f"{i}: {n}"] = digest(graphs[n][1])
-    return results, replay_all(torch, lambda n: graphs[n][0].replay(), SIZES, replays), floor
+    return results, replay_all(torch, lambda n: graphs[n][0].replay(), SIZES, options.replays), floor
 
 
-def compiled(torch, replays):
+def compiled(torch, options):
     net, xs = model(torch, layers=1).eval(), inputs(torch)
     torch._dynamo.config.recompile_limit = 32
     compiled_net = torch.compile(net, mode="reduce-overhead", dynamic=False)
@@ -173,22 +173,22 @@ def compiled(torch, replays):
         for n in SIZES:
             for _ in range(3):
                 results[n] = digest(run(n))
-        for _ in range(100):
+        for _ in range(options.calls):
             n = random_order.choice(SIZES)
             again = digest(run(n))
             assert again == results[n], f"size {n}: {again}, and {results[n]} before"
-        return results, replay_all(torch, run, SIZES, replays), 0
+        return results, replay_all(torch, run, SIZES, options.replays), 0
 
 
-def child(workload, replays, limit):
+def child(workload, options):
     import torch
 
-    if limit:
+    if options.limit:
         total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(limit / total)
+        torch.cuda.set_per_process_memory_fraction(options.limit / total)
     line = {}
     try:
-        results, ms, floor = {"manual": manual, "training": training, "compiled": compiled}[workload](torch, replays)
+        results, ms, floor = {"manual": manual, "training": training, "compiled": compiled}[workload](torch, options)
         torch.cuda.synchronize()
         line = {"results": results, "ms": round(ms, 3)}
         if floor:
@@ -205,9 +205,10 @@ def child(workload, replays, limit):
     print("RESULT " + json.dumps(line), flush=True)
 
 
-def run(allocator, workload, replays, limit=0):
+def run(allocator, workload, options, limit=0):
     environment, how = ALLOCATORS[allocator]
-    command = [sys.executable, *how, os.path.abspath(__file__), workload, "--child", "--replays", str(replays), "--limit", str(limit)]
+    numbers = [f"--replays={options.replays}", f"--calls={options.calls}", f"--limit={limit}"]
+    command = [sys.executable, *how, os.path.abspath(__file__), workload, "--child", *numbers]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=240)
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
@@ -219,17 +220,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("workloads", nargs="*", default=["manual", "training", "compiled"])
     parser.add_argument("--replays", type=int, default=30)
+    parser.add_argument("--calls", type=int, default=100, help="of compiled, in random order")
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--allocators", default="native,expandable,ashlar")
     options = parser.parse_args()
     if options.child:
-        return child(options.workloads[0], options.replays, options.limit)
+        return child(options.workloads[0], options)
     wrong = 0
     for workload in options.workloads:
         results, requested = {}, 0
         for allocator in options.allocators.split(","):
-            r = run(allocator, workload, options.replays)
+            r = run(allocator, workload, options)
             results[allocator] = r.pop("results", None)
             if allocator == "native":
                 requested = r.get("requested", 0)
@@ -241,7 +243,7 @@ def main():
         wrong += not equal
         print(json.dumps({"workload": workload, "equal": equal}), flush=True)
         for allocator in options.allocators.split(",") if requested else []:
-            r = run(allocator, workload, options.replays, int(1.01 * requested))
+            r = run(allocator, workload, options, int(1.01 * requested))
             fits = r.pop("results", None) == results["native"]
             wrong += allocator == "ashlar" and not fits
             print(json.dumps({"workload": workload, "allocator": allocator, "limit": 1.01, "fits": fits, **r}), flush=True)

@@ -1,12 +1,13 @@
 """Looks for memory that is used by two at once: on streams, in graphs, in threads, by children of fork.
 
-    python3 -m ashlar hazards.py [streams earlier graphs threads context forks exits signals training] [--seconds 20]
+    python3 -m ashlar hazards.py [streams earlier graphs poison threads context forks exits signals training] [--seconds 20]
 
 Every block is filled with a number of its own and read back after work that was queued before it was freed.
 """
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -157,6 +158,158 @@ def graphs(seconds):
     return f"{count} graphs"
 
 
+class Numbers:
+    """A tensor that holds one number everywhere, and that number, or None if a replay may have overwritten it."""
+
+    def __init__(self, tensor, number, pool=None, order=0):
+        self.tensor, self.number, self.pool, self.order = tensor, number, pool, order
+
+    def check(self, what):
+        if self.number is not None:
+            low, high = self.tensor.min().item(), self.tensor.max().item()
+            assert low == self.number == high, f"{what}: want {self.number}, got {low} to {high}"
+
+
+class Captured:
+    """A graph of a random program: each of its outputs is a number of its sources and a constant."""
+
+    def __init__(self, order, pool, sources, side):
+        self.graph, self.order, self.pool, self.sources = torch.cuda.CUDAGraph(), order, pool, sources
+        live = [(s.tensor, i, 0) for i, s in enumerate(sources)]
+        with torch.cuda.graph(self.graph, pool=pool):
+            for _ in range(random.randrange(5, 40)):
+                live.append(self.derived(*random.choice(live), side))
+                if len(live) > len(sources) + 6:
+                    del live[random.randrange(len(sources), len(live) - 1)]
+        made = live[len(sources):]
+        chosen = random.sample(made, random.randrange(1, len(made) + 1))
+        self.outputs = [(Numbers(tensor, None, pool, order), source, constant) for tensor, source, constant in chosen]
+
+    @staticmethod
+    def derived(tensor, source, constant, side):
+        """A tensor of another size, made of all of the given one, on the captured stream or on one forked from it."""
+        main, more = torch.cuda.current_stream(), random.randrange(1000)
+        stream = random.choice((main, main, side))
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            one = tensor.amax() if random.random() < 0.5 else tensor.amin()
+            other = (one + more).expand(int(2 ** random.uniform(0, 20))).contiguous()
+        main.wait_stream(stream)
+        if stream is not main:
+            other.record_stream(main)
+        return other, source, constant + more
+
+    def can_replay(self):
+        return all(s.number is not None for s in self.sources)
+
+    def replay(self, everything):
+        """Replays the graph. Its memory may be that of what graphs of its pool hold which were captured later."""
+        self.graph.replay()
+        for numbers in everything:
+            if numbers.pool == self.pool and numbers.order > self.order:
+                numbers.number = None
+        for numbers, source, constant in self.outputs:
+            numbers.number = self.sources[source].number + constant
+
+
+def fill_free_memory(cuda):
+    """Overwrites all memory that the allocator has and no tensor uses, and returns how many bytes that were."""
+    torch.cuda.synchronize()
+    total, byte = 0, random.choice((0x7F, 0x80))
+    for segment in torch.cuda.memory_snapshot():
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                address, size = block["address"], block["size"]
+                status = cuda.cuMemsetD8_v2(ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
+                assert status == 0, f"cuMemsetD8 of {size} bytes at {address:#x}: error {status}"
+                total += size
+    torch.cuda.synchronize()
+    return total
+
+
+class History:
+    """A random history of graphs and tensors."""
+
+    def __init__(self, cuda):
+        self.cuda, self.side, self.captures, self.replays, self.filled = cuda, torch.cuda.Stream(), 0, 0, 0
+        self.pools = [torch.cuda.graph_pool_handle() for _ in range(2)]
+        self.graphs, self.kept = [], []
+        for _ in range(4):
+            self.keep()
+
+    def keep(self):
+        number = random.randrange(1 << 20)
+        tensor = torch.full((random.randrange(1, MIB),), number, dtype=torch.int32, device="cuda")
+        self.kept.append(Numbers(tensor, number))
+
+    def everything(self):
+        return self.kept + [numbers for g in self.graphs for numbers, _, _ in g.outputs]
+
+    def is_read(self, numbers):
+        return any(numbers in g.sources for g in self.graphs)
+
+    def capture(self):
+        pool = random.choice((torch.cuda.graph_pool_handle(), *self.pools))
+        known = [n for n in self.everything() if n.number is not None]
+        self.graphs.append(Captured(self.captures, pool, random.sample(known, min(3, len(known))), self.side))
+        self.captures += 1
+        self.replay(self.graphs[-1])
+
+    def replay(self, graph):
+        self.filled += fill_free_memory(self.cuda)
+        graph.replay(self.everything())
+        self.replays += 1
+
+    def drop_graph(self):
+        dying = self.graphs.pop(random.randrange(len(self.graphs)))
+        if all(g.pool != dying.pool for g in self.graphs):  # a pool without a graph takes no other
+            self.pools = [torch.cuda.graph_pool_handle() if p == dying.pool else p for p in self.pools]
+        self.kept += [n for n, _, _ in dying.outputs if self.is_read(n) or random.random() < 0.3]
+
+    def drop_tensors(self):
+        self.kept = [n for n in self.kept if self.is_read(n) or random.random() < 0.5]
+
+    def write(self):
+        changed = random.choice(self.kept)
+        changed.number = random.randrange(1 << 20)
+        changed.tensor.fill_(changed.number)
+
+    def step(self):
+        ready = [g for g in self.graphs if g.can_replay()]
+        what = random.random()
+        if what < 0.25 or not ready:
+            self.keep()
+            self.capture()
+        elif what < 0.7:
+            self.replay(random.choice(ready))
+        elif what < 0.8:
+            self.drop_graph()
+        elif what < 0.85:
+            self.drop_tensors()
+        elif what < 0.9:
+            torch.cuda.empty_cache()
+        elif self.kept:
+            self.write()
+        for numbers in self.everything():
+            numbers.check("a tensor")
+
+
+def poison(seconds):
+    """Random histories of graphs in shared pools and of their own, with all free memory overwritten before each replay.
+
+    Graphs read tensors and outputs of other graphs, and fork streams. Graphs, pools and tensors die in any order.
+    """
+    cuda = ctypes.CDLL("libcuda.so.1")
+    histories, captures, replays, filled, deadline = 0, 0, 0, 0, time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        history = History(cuda)
+        for _ in range(random.randrange(5, 40)):
+            history.step()
+        histories, captures, replays = histories + 1, captures + history.captures, replays + history.replays
+        filled += history.filled
+    return f"{histories} histories, {captures} graphs, {replays} replays, {filled >> 30} GiB overwritten"
+
+
 def threads(seconds):
     """Threads without a context of their own allocate, fill, check and free."""
     failed, total = [], []
@@ -188,8 +341,6 @@ def threads(seconds):
 
 def context(seconds):
     """No call changes the thread's current device or context."""
-    import ctypes
-
     cuda = ctypes.CDLL("libcuda.so.1")
 
     def current():
@@ -367,11 +518,13 @@ def training(seconds):
 
 
 def main():
-    tests = {f.__name__: f for f in (streams, earlier, graphs, threads, context, forks, exits, signals, training)}
+    tests = {f.__name__: f for f in (streams, earlier, graphs, poison, threads, context, forks, exits, signals, training)}
     p = argparse.ArgumentParser()
     p.add_argument("names", nargs="*", default=[])
     p.add_argument("--seconds", type=float, default=20)
+    p.add_argument("--seed", type=int, default=0, help="of poison's histories")
     a = p.parse_args()
+    random.seed(a.seed)
     torch.cuda.init()
     print("backend", torch.cuda.get_allocator_backend())
     failed = 0
