@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ashlar.h"
@@ -33,6 +34,10 @@ inline cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 inline int peer_copies = 0;
 inline int copies = 0;
 inline int synchronized = 0;
+inline int unrelaxed = 0; // synchronizations that would invalidate a capture of another stream
+inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+inline int devices_asked = 0; // calls of cudaGetDevice
+inline int contexts_made = 0; // calls of cudaFree without memory
 inline thread_local int current_device = 0;
 
 inline char *reserve(size_t size) {
@@ -70,6 +75,8 @@ struct Ashlar {
 	int emptied = 0;
 	std::map<std::string, int> opened; // users by handle
 	ashlar_status next_close = ASHLAR_OK;
+	ashlar_status next_pool = ASHLAR_OK;
+	std::vector<int32_t> pool_changes;
 };
 
 inline Ashlar ashlar;
@@ -259,6 +266,16 @@ inline ashlar_status end_capture(int32_t) {
 	return ASHLAR_OK;
 }
 
+inline ashlar_status pool(int32_t, ashlar_pool, int32_t change, int64_t *) {
+	const ashlar_status status = ashlar.next_pool;
+	ashlar.next_pool = ASHLAR_OK;
+	if (status != ASHLAR_OK) {
+		return fail(status, "told to fail");
+	}
+	ashlar.pool_changes.push_back(change);
+	return ASHLAR_OK;
+}
+
 // The handles of blocks are numbers.
 inline ashlar_status share(void *p, uint32_t, ashlar_handle_fn fn, void *ctx) {
 	if (ashlar.always != ASHLAR_OK) {
@@ -310,6 +327,7 @@ inline ashlar_api api() {
 	api.enable_peer = enable_peer;
 	api.begin_capture = begin_capture;
 	api.end_capture = end_capture;
+	api.pool = pool;
 	api.share = share;
 	api.open_shared = open_shared;
 	api.close_shared = close_shared;
@@ -331,6 +349,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
 	return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device) {
+	fake::devices_asked++;
 	*device = fake::current_device;
 	return cudaSuccess;
 }
@@ -358,6 +377,10 @@ cudaError_t cudaMalloc(void **p, size_t size) {
 	return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
+	if (p == nullptr) {
+		fake::contexts_made++;
+		return cudaSuccess;
+	}
 	auto it = fake::cuda_memory().find(p);
 	if (it == fake::cuda_memory().end()) {
 		return cudaErrorInvalidValue;
@@ -372,7 +395,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
 	*status = fake::capture;
 	return cudaSuccess;
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *) { return cudaSuccess; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+	std::swap(*mode, fake::capture_mode);
+	return cudaSuccess;
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 	*least = 0;
 	*greatest = -5;
@@ -385,10 +411,12 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
 	fake::synchronized++;
+	fake::unrelaxed += fake::capture_mode != cudaStreamCaptureModeRelaxed;
 	return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
 	fake::synchronized += 100;
+	fake::unrelaxed += fake::capture_mode != cudaStreamCaptureModeRelaxed;
 	return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int) {

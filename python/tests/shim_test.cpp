@@ -279,6 +279,7 @@ void test_record_stream() {
 	shim->recordStream(per_thread, c10::cuda::getStreamFromExternal(cudaStreamPerThread, 0));
 	per_thread.clear();
 	EQUAL(fake::synchronized, 101);
+	EQUAL(fake::unrelaxed, 0);
 	EQUAL(fake::current_device, 0);
 	DataPtr foreign(ours.get(), c10::Device(c10::kCUDA, 0)); // memory that another owner frees
 	shim->recordStream(foreign, side);
@@ -360,6 +361,23 @@ void test_out_of_memory() {
 	WANT(is_native(caching::raw_alloc(512)));
 	fake::ashlar.next_alloc = ASHLAR_FAILED;
 	WANT(contains(thrown([] { caching::raw_alloc(512); }), "told to fail"));
+}
+
+// A pool that Ashlar refuses to begin is left as it was in PyTorch's allocator.
+void test_begin_that_fails() {
+	install(true, "name:ashlar,graphs:ashlar");
+	const auto begin = [](MempoolId_t pool) {
+		caching::beginAllocateToPool(0, pool, [](cudaStream_t) { return true; });
+	};
+	fake::ashlar.next_pool = ASHLAR_INVALID;
+	WANT(!thrown<c10::Error>([&] { begin({0, 9}); }).empty());
+	EQUAL(caching::getPoolUseCount(0, {0, 9}), 0);
+	EQUAL(fake::ashlar.captures, 0);
+	begin({0, 10});
+	EQUAL(caching::getPoolUseCount(0, {0, 10}), 1);
+	caching::endAllocateToPool(0, {0, 10});
+	caching::releasePool(0, {0, 10});
+	WANT(fake::ashlar.pool_changes == (std::vector<int32_t>{ASHLAR_POOL_BEGIN, ASHLAR_POOL_END, ASHLAR_POOL_RELEASE}));
 }
 
 void test_pools_for_the_last_resort() {
@@ -707,6 +725,19 @@ void test_refusals() {
 	EQUAL(caching::getDeviceStats(0).allocated_bytes[0].current, 0);
 }
 
+// A request on the default stream asks CUDA for the device once, on a thread that has a context since its first one.
+void test_questions_of_threads() {
+	install();
+	std::thread([] {
+		const int contexts = fake::contexts_made;
+		caching::raw_delete(caching::raw_alloc(100));
+		const int asked = fake::devices_asked;
+		caching::raw_delete(caching::raw_alloc(100));
+		EQUAL(fake::devices_asked, asked + 1);
+		EQUAL(fake::contexts_made, contexts + 1);
+	}).join();
+}
+
 void test_threads() {
 	install();
 	std::vector<std::thread> threads;
@@ -755,6 +786,7 @@ const Test tests[] = {
 	TEST(pools_for_the_last_resort), TEST(peaks_of_the_sum), TEST(one_limit),
 	TEST(limit_to_the_last_byte), TEST(limit_of_the_settings), TEST(history), TEST(caching_off),
 	TEST(native_push_is_of_the_thread), TEST(other_processes_and_devices), TEST(ipc_of_ashlars_memory), TEST(refusals), TEST(threads),
+	TEST(questions_of_threads), TEST(begin_that_fails),
 };
 
 } // namespace

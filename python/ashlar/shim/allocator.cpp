@@ -22,7 +22,27 @@ cudaStream_t canonical(cudaStream_t stream) {
 	return stream == cudaStreamLegacy ? nullptr : stream;
 }
 
+// The handle of a stream. CUDAStream::stream asks CUDA for the current device, for the default stream in vain.
+cudaStream_t handle_of(c10::cuda::CUDAStream stream) {
+	return stream.id() == 0 ? nullptr : stream.stream();
+}
+
+// Gives a thread without a CUDA context that of its device, as the first segment of PyTorch's allocator on the thread
+// does: without one, each question for the current device takes long. Ashlar leaves threads as they are.
+void ensure_context() {
+	thread_local bool done = false;
+	if (C10_LIKELY(done)) {
+		return;
+	}
+	done = true;
+	c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+	if (cudaFree(nullptr) != cudaSuccess) {
+		(void)cudaGetLastError(); // the request itself fails
+	}
+}
+
 DeviceIndex current_device() {
+	ensure_context();
 	DeviceIndex device = 0;
 	C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
 	return device;
@@ -38,7 +58,7 @@ DataPtr Allocator::allocate(size_t size) {
 	void *p = nullptr;
 	if (size != 0) {
 		const auto stream = c10::cuda::getCurrentCUDAStream(device);
-		p = alloc(device, stream.stream(), trackable(stream), size);
+		p = alloc(device, handle_of(stream), trackable(stream), size);
 	}
 	return {p, p, &Allocator::deleter, cuda_device(device)};
 }
@@ -49,7 +69,7 @@ void *Allocator::raw_alloc(size_t size) {
 	}
 	const DeviceIndex device = current_device();
 	const auto stream = c10::cuda::getCurrentCUDAStream(device);
-	return alloc(device, stream.stream(), trackable(stream), size);
+	return alloc(device, handle_of(stream), trackable(stream), size);
 }
 
 void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
@@ -62,7 +82,7 @@ void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
 	}
 	// A handle does not tell whose stream it is. The current stream is known; any other is left to native.
 	const auto current = c10::cuda::getCurrentCUDAStream(device);
-	return alloc(device, stream, current.stream() == stream && trackable(current), size);
+	return alloc(device, stream, handle_of(current) == stream && trackable(current), size);
 }
 
 void *Allocator::alloc(DeviceIndex device, cudaStream_t stream, bool trackable, size_t size) {
@@ -199,7 +219,7 @@ void Allocator::recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) 
 		return record_unnamed(p, stream);
 	}
 	const uint32_t flags = trackable(stream) ? 0 : static_cast<uint32_t>(ASHLAR_EXTERNAL_STREAM);
-	const auto handle = reinterpret_cast<uintptr_t>(canonical(stream.stream()));
+	const auto handle = reinterpret_cast<uintptr_t>(canonical(handle_of(stream)));
 	const ashlar_status status = api_->record_stream(p, handle, flags);
 	switch (status) {
 		case ASHLAR_UNKNOWN:
@@ -249,6 +269,7 @@ void Allocator::wait_for_unnamed(void *p) {
 		streams = std::move(it->second);
 		unnamed_.erase(it);
 	}
+	c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed); // another stream may be captured
 	for (const auto &stream : streams) {
 		c10::cuda::CUDAGuard guard(stream.device_index());
 		const bool per_thread = stream.stream() == cudaStreamPerThread; // of any thread

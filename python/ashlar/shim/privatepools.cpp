@@ -23,7 +23,13 @@ void Allocator::change_pool(DeviceIndex device, MempoolId_t id, int32_t change, 
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, PoolFilters::Filter filter) {
 	native_->beginAllocateToPool(device, id, filter);
 	accounts_.use_native(device);
-	change_pool(device, id, ASHLAR_POOL_BEGIN, "beginAllocateToPool");
+	try {
+		change_pool(device, id, ASHLAR_POOL_BEGIN, "beginAllocateToPool");
+	} catch (...) {
+		native_->endAllocateToPool(device, id);
+		native_->releasePool(device, id);
+		throw;
+	}
 	(void)api_->begin_capture(device); // if the device cannot be opened, the next request of Ashlar says so
 	const bool ashlars = owns_pool(device, id);
 	std::lock_guard<std::mutex> lock(mode_mutex_);
