@@ -12,6 +12,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -33,7 +34,8 @@ import (
 // # Closed and capturing streams
 //
 // A closed stream has done its work, so no stream waits for it. A new stream may get its number; a call of the device
-// distinguishes the two when the second one is registered. A stream that captures a graph cannot be waited for: the
+// distinguishes the two when the second one is registered. If that call fails, the other stream is asked; if that fails
+// too, both are kept and waited for, until a later call tells. A stream that captures a graph cannot be waited for: the
 // wait would draw the waiting stream into the capture and would not order it after earlier work. Wait then fails with
 // driver.ErrCapturing.
 
@@ -54,6 +56,7 @@ type Streams struct {
 	dev      driver.Device
 	owner    string
 	streams  []driver.Stream // by ID; nil: unknown or closed
+	unsure   []driver.Stream // further streams with the ID of one in streams; of all with one ID, one at most is open
 	waits    [][]uint64      // waits[s][u]: the time of the last wait of s for u, by IDs
 	frees    []lastFree      // by ID
 	clock    uint64          // number of waits so far
@@ -89,15 +92,61 @@ func (t *Streams) registerNew(s driver.Stream, id int) Set {
 	for id >= len(t.streams) {
 		t.streams, t.frees = append(t.streams, nil), append(t.frees, lastFree{})
 	}
-	if t.streams[id] != s {
-		// Two streams with one ID: one of them is closed. Mark tells which.
-		if t.streams[id] != nil {
-			if _, err := s.Mark(); errors.Is(err, driver.ErrClosed) {
-				return 0
-			}
-		}
+	if old := t.streams[id]; old == nil {
 		t.streams[id] = s
+	} else if old != s {
+		return t.registerOneOf(s, old)
 	}
+	return t.single(id)
+}
+
+// registerOneOf is Register for one of two streams with the same ID. One of them is closed, and Mark tells which unless
+// the device fails.
+func (t *Streams) registerOneOf(s, old driver.Stream) Set {
+	_, err := s.Mark()
+	if err == nil {
+		t.keepOnly(s)
+		return t.single(int(s.ID()))
+	}
+	if errors.Is(err, driver.ErrClosed) {
+		t.forget(s)
+		return 0
+	}
+	_, err = old.Mark()
+	if err == nil {
+		t.keepOnly(old)
+		return 0
+	}
+	if errors.Is(err, driver.ErrClosed) {
+		t.forget(old)
+		return t.Register(s)
+	}
+	if !slices.Contains(t.unsure, s) {
+		t.unsure = append(t.unsure, s)
+	}
+	return t.single(int(s.ID()))
+}
+
+// keepOnly notes that of the streams with the ID of s, s is open.
+func (t *Streams) keepOnly(s driver.Stream) {
+	t.streams[s.ID()] = s
+	t.unsure = slices.DeleteFunc(t.unsure, func(other driver.Stream) bool { return other.ID() == s.ID() })
+}
+
+// forget notes that s is closed.
+func (t *Streams) forget(s driver.Stream) {
+	if t.streams[s.ID()] == s {
+		t.streams[s.ID()] = nil
+		if i := slices.IndexFunc(t.unsure, func(other driver.Stream) bool { return other.ID() == s.ID() }); i >= 0 {
+			s = t.unsure[i]
+			t.streams[s.ID()] = s
+		}
+	}
+	t.unsure = slices.DeleteFunc(t.unsure, func(other driver.Stream) bool { return other == s })
+}
+
+// single returns the set of the registered stream with an ID.
+func (t *Streams) single(id int) Set {
 	if id < firstOverflow {
 		return 1 << id
 	}
@@ -107,6 +156,10 @@ func (t *Streams) registerNew(s driver.Stream, id int) Set {
 // All visits the streams of a set by ID, except those known to be closed.
 func (t *Streams) All(of Set) iter.Seq[driver.Stream] {
 	return func(yield func(driver.Stream) bool) {
+		if len(t.unsure) > 0 {
+			t.allWithUnsure(of, yield)
+			return
+		}
 		if of&overflowBit != 0 {
 			t.allOverflow(of, yield)
 			return
@@ -119,11 +172,26 @@ func (t *Streams) All(of Set) iter.Seq[driver.Stream] {
 	}
 }
 
+// allWithUnsure is All while there are unsure streams.
+func (t *Streams) allWithUnsure(of Set, yield func(driver.Stream) bool) {
+	for s := range t.Registered() {
+		if t.Overlap(of, t.single(int(s.ID()))) && !yield(s) {
+			return
+		}
+	}
+}
+
 // Registered visits all registered streams by ID, except those known to be closed.
 func (t *Streams) Registered() iter.Seq[driver.Stream] {
 	return func(yield func(driver.Stream) bool) {
+		unsure := slices.Clone(t.unsure) // the loop's body may change it
 		for _, s := range t.streams {
 			if s != nil && !yield(s) {
+				return
+			}
+		}
+		for _, s := range unsure {
+			if !yield(s) {
 				return
 			}
 		}

@@ -21,8 +21,8 @@ func (t *Streams) Wait(s driver.Stream, p Dependencies) error {
 		case err != nil:
 			return fmt.Errorf("%s: have stream %d wait for stream %d: %w", t.owner, s.ID(), other.ID(), err)
 		case closed:
-			t.streams[other.ID()] = nil
-		default:
+			t.forget(other)
+		case len(t.unsure) == 0:
 			t.recordWait(s, other)
 		}
 	}
@@ -36,7 +36,8 @@ func (t *Streams) hasWaited(s, other driver.Stream, p Dependencies) bool {
 	if id < len(t.streams) && t.streams[id] != nil && t.streams[id] != s {
 		return false
 	}
-	if id >= len(t.waits) || its >= len(t.waits[id]) || p.time == neverDone {
+	// Waits are recorded by ID, which does not tell unsure streams from each other.
+	if len(t.unsure) > 0 || id >= len(t.waits) || its >= len(t.waits[id]) || p.time == neverDone {
 		return false
 	}
 	return t.waits[id][its] > min(p.time, t.frees[its].time)
