@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 
@@ -132,10 +133,18 @@ var errDescriptors = errors.New("wrong descriptors")
 // receive reads one message with its descriptor, if any. A truncated message is an error, as is the end of the
 // connection. A message with wrong descriptors is returned with an error that matches errDescriptors. With an error no
 // descriptor stays open. Package net makes descriptors close-on-exec.
-func receive(c *net.UnixConn) ([]byte, *os.File, error) {
+func receive(c *net.UnixConn) ([]byte, *os.File, error) { return receiveBy(c.ReadMsgUnix, c) }
+
+// receiveBy is receive with the method ReadMsgUnix of c.
+func receiveBy(
+	read func(b, rights []byte) (n, nr, flags int, from *net.UnixAddr, err error), c *net.UnixConn,
+) ([]byte, *os.File, error) {
 	b := make([]byte, maxMessage)
 	rights := make([]byte, unix.CmsgSpace(4*4)) // space for several, so that excess descriptors are detected and closed
-	n, nr, flags, _, err := c.ReadMsgUnix(b, rights)
+	n, nr, flags, _, err := read(b, rights)
+	if errors.Is(err, io.EOF) && nr == 0 && hasMessage(c) {
+		n, nr, flags, _, err = read(b, rights)
+	}
 	// Check the descriptors even after an error: an empty message, which looks like the end, may have some.
 	files, bad := descriptors(rights[:nr])
 	switch {
@@ -156,6 +165,21 @@ func receive(c *net.UnixConn) ([]byte, *os.File, error) {
 		f.Close()
 	}
 	return b[:n], nil, err
+}
+
+// hasMessage reports whether a connection that seems to be at its end has another message. Linux looks for a message
+// first and for the end after that (net/unix/af_unix.c, __unix_dgram_recvmsg), so it reports the end before the last
+// message if the peer sends and closes in between.
+func hasMessage(c *net.UnixConn) (yes bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { // fails only if c is closed
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		yes = err == nil && n > 0
+	})
+	return yes
 }
 
 func descriptors(rights []byte) (files []*os.File, err error) {
