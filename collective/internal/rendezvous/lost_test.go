@@ -64,17 +64,39 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Members that wait are not silent.
+// Members that wait are not silent, whatever the limit.
 func TestQuietIsNotSilent(t *testing.T) {
+	for _, limit := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			members := overPipes(t, 2, limit)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if err := members[1].Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("limit %v: %v", limit, err)
+			}
+			if err := errors.Join(members[0].Err(), members[1].Err()); err != nil {
+				t.Errorf("limit %v: %v", limit, err)
+			}
+		})
+	}
+}
+
+// A rank that gives up while rank 0 does not answer ends soon, however long rank 0 may be silent.
+func TestGivesUpWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := overPipes(t, 2, time.Minute)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		if err := members[1].Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		here, there := net.Pipe()
+		defer there.Close()
+		go io.Copy(io.Discard, there)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begun := time.Now()
+		o := Options{Rank: 1, Size: 2}
+		_, err := awaitStart(ctx, o, &accepted{conn: addressed{here}, limit: time.Hour})
+		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if err := errors.Join(members[0].Err(), members[1].Err()); err != nil {
-			t.Error(err)
+		if took := time.Since(begun); took != handshakeTimeout+closeTimeout {
+			t.Errorf("it took %v", took)
 		}
 	})
 }

@@ -252,3 +252,46 @@ func TestArrivesOnce(t *testing.T) {
 		t.Errorf("rank 0 was told %+v", told)
 	}
 }
+
+// A connection that has not proved itself ends with the meeting, and does not make the meeting last longer.
+func TestUnprovedEndsWithTheMeeting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		d := &door{
+			key: auth.NewKey(nil, "run", false), purpose: meetingPurpose, ranks: 2, time: handshakeTimeout,
+			admit:  func(net.Conn, func() bool) { t.Error("admitted") },
+			reject: func(net.Addr, error) {},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			synctest.Wait() // until the handshake waits for the first byte
+			cancel()
+		}()
+		begun := time.Now()
+		d.handshake(ctx, here)
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// The error of a meeting that fails lists some of the strangers, and has room for refused ranks.
+func TestNotesOfStrangersAndRanks(t *testing.T) {
+	g := &meeting{}
+	for range 100 {
+		g.noteStranger(&net.TCPAddr{}, errors.New("strange"))
+	}
+	for range 100 {
+		g.note("refused")
+	}
+	strange := 0
+	for _, text := range g.refused {
+		if strings.Contains(text, "strange") {
+			strange++
+		}
+	}
+	if strange != 8 || len(g.refused) != 16 {
+		t.Errorf("%d notes, %d of them of strangers", len(g.refused), strange)
+	}
+}
