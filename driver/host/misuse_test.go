@@ -76,3 +76,15 @@ func TestNumbersAreUsedAgainTicksAreNot(t *testing.T) {
 		testkit.Must(t, s.Close())
 	}
 }
+
+// The error of a free names the call that failed, and the call that gives blocks which it frees.
+func TestErrorOfFree(t *testing.T) {
+	d := open(t)
+	p := drivertest.Alloc(t, d, pageSize)
+	err := d.Free(p + 1)
+	if err == nil {
+		t.Fatal("an address inside a block was freed")
+	}
+	testkit.Contains(t, err.Error(), "Free: ")
+	testkit.Contains(t, err.Error(), "is not the start of a block from Alloc")
+}
