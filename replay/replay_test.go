@@ -310,6 +310,16 @@ func TestRunRefusesImpossiblePrograms(t *testing.T) {
 	}
 }
 
+// Fewer streams than the program has are a mistake of the caller, and the panic has both numbers.
+func TestTooFewStreams(t *testing.T) {
+	d := newDevice(1 << 16)
+	p := program(t, "alloc a 1 on=s1\nfree a\n")
+	text := testkit.Panic(t, func() {
+		_, _ = replay.Run(p, newAllocator(d), d, replay.Options{Streams: []driver.Stream{d.DefaultStream()}})
+	})
+	testkit.Contains(t, text, "replay: Options.Streams has 1 streams, the program 2")
+}
+
 func TestErrorsOfTheAllocatorEndTheRun(t *testing.T) {
 	d := newDevice(1 << 16)
 	a := newAllocator(d)

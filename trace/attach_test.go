@@ -118,6 +118,31 @@ func TestDetachedRecordersGo(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
+// A recorder that has left an allocator for another does not hear of the first one's failures.
+func TestFailuresOfAFormerAllocator(t *testing.T) {
+	dev := drivertest.OpenSim(t, 0)
+	r := trace.NewRecorder(trace.RecorderOptions{Max: 1000})
+	var heard []int64
+	r.AttachOutOfMemoryObserver(func(_ int, size int64, _ error) { heard = append(heard, size) })
+	var all []mem.Allocator
+	for range 2 {
+		r.Detach()
+		a, err := caching.New(dev, caching.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r.Attach(a))
+	}
+	for i, a := range all {
+		if _, err := a.Alloc(dev.DefaultStream(), 1<<45+int64(i)); err == nil {
+			t.Error("32 TiB were had")
+		}
+	}
+	if !slices.Equal(heard, []int64{1<<45 + 1}) {
+		t.Errorf("failures of %d were heard, want that of the second allocator", heard)
+	}
+}
+
 // A Reporter above a recorder is part of the allocator: stacks begin with its caller.
 func TestStacksBeginAboveAReporter(t *testing.T) {
 	dir := t.TempDir()

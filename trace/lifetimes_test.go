@@ -184,6 +184,15 @@ func TestLifetimesOfColumns(t *testing.T) {
 		if !slices.Equal(lifetimesOf(t, got), blocks) {
 			t.Fatalf("history %d: the lifetimes of columns differ", i)
 		}
+		unrecorded := 0
+		for _, b := range blocks {
+			if !b.Recorded {
+				unrecorded++
+			}
+		}
+		if n := want.Unrecorded(); n != unrecorded {
+			t.Fatalf("history %d: Unrecorded is %d, and %d lifetimes are not recorded", i, n, unrecorded)
+		}
 		if got = watch.Lifetimes(&compact, opts); got != nil {
 			watched++
 			if !slices.Equal(lifetimesOf(t, got), blocks) || !slices.Equal(got.Streams, want.Streams) ||
