@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // The memory of a recording that ran out of memory is a lower bound of its limit; all rows but the recorded one are
@@ -40,6 +42,27 @@ func TestRecordedFailureLimitsTheOtherRows(t *testing.T) {
 	}
 	if w := works(t, "gpt2")[0]; w.RecordedLimit != 0 || w.NumFailures != 0 {
 		t.Errorf("a recording that had room: limit %d", w.RecordedLimit)
+	}
+}
+
+// If the device had less free memory than a request that failed, the limit is what was reserved and what was free.
+func TestTheDeviceWasFull(t *testing.T) {
+	const size = 20 << 20
+	for free, want := range map[int64]int64{0: size, 5 << 20: size + 5<<20, 10<<20 - 1: size + 10<<20 - 1, 10 << 20: size, 1 << 30: size} {
+		s := &snapshot.Snapshot{
+			Segments: []snapshot.Segment{{Ptr: 1 << 30, TotalSize: size}},
+			Traces: []*trace.Trace{{Streams: []uint64{0}, Pools: []mem.PoolID{{}}, Events: []trace.Event{
+				{Action: mem.ActionSegmentAlloc, Ptr: 1 << 30, Size: size},
+				{Action: mem.ActionOOM, Ptr: driver.Pointer(free), Size: 10 << 20},
+			}}},
+		}
+		w, err := replay.Histories(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w[0].RecordedLimit != want {
+			t.Errorf("%d bytes free: the limit is %d, want %d", free, w[0].RecordedLimit, want)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func wantChanges(t *testing.T, l *Lifetimes, blocks []Lifetime) {
 
 // Freed is the event that requested the free, however many events lie between it and the end of the block.
 func TestFreedIsTheRequest(t *testing.T) {
-	const a, b, older, gone, still, unseen = 512, 1024, 2048, 4096, 8192, 16384
+	const a, b, older, gone, still, unseen, prompt = 512, 1024, 2048, 4096, 8192, 16384, 32768
 	var events []Event
 	for _, e := range []struct {
 		action mem.Action
@@ -134,10 +134,13 @@ func TestFreedIsTheRequest(t *testing.T) {
 		{mem.ActionFreeRequested, unseen},     // 11: never completed
 		{mem.ActionSegmentAlloc, 1 << 20},     // 12
 		{mem.ActionSegmentAlloc, 1<<20 + 512}, // 13
+		{mem.ActionAlloc, prompt},
+		{mem.ActionFreeRequested, prompt}, // 15
+		{mem.ActionFreeCompleted, prompt},
 	} {
-		events = append(events, Event{Action: e.action, Ptr: e.p, Size: 512})
+		events = append(events, Event{Action: e.action, Ptr: e.p, Size: 512, Pool: 1})
 	}
-	tr := &Trace{Streams: []uint64{0}, Events: events}
+	tr := &Trace{Streams: []uint64{0}, Pools: []mem.PoolID{{}, {1, 2}}, Events: events}
 	l, err := tr.Lifetimes(ProgramOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -145,9 +148,13 @@ func TestFreedIsTheRequest(t *testing.T) {
 	got := map[driver.Pointer][2]int32{}
 	for _, b := range lifetimesOf(t, l) {
 		got[b.Ptr] = [2]int32{b.Freed, b.End}
+		if b.Pool != 0 {
+			t.Errorf("block %#x is in pool %d, although no pools are known", b.Ptr, b.Pool)
+		}
 	}
 	want := map[driver.Pointer][2]int32{
-		a: {4, 7}, b: {5, 6}, older: {3, 8}, gone: {-1, 9}, still: {10, 14}, unseen: {11, 14},
+		a: {4, 7}, b: {5, 6}, older: {3, 8}, gone: {-1, 9}, still: {10, 17}, unseen: {11, 17},
+		prompt: {15, 16},
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("blocks are freed and end at the events %v, want %v", got, want)

@@ -264,4 +264,14 @@ func TestWriteScript(t *testing.T) {
 	if err := p.WriteScript(&b, nil); err == nil {
 		t.Error("a stream that has no name")
 	}
+	p.Ops[0].Stream = 0
+	full := errors.New("full")
+	failing := writerFunc(func([]byte) (int, error) { return 0, full })
+	if err := p.WriteScript(failing, func(ops int) { t.Errorf("%d ops were told, and none was written", ops) }); !errors.Is(err, full) {
+		t.Errorf("the writer is full: %v", err)
+	}
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

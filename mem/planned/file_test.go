@@ -110,6 +110,8 @@ func TestSenseless(t *testing.T) {
 		"with -1 bytes":             {Device: planned.Device{TotalMemory: -1}},
 		"want 1 to 70368744177664":  {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1<<46 + 1, End: 1})}},
 		"the device's":              {Device: planned.Device{Name: strings.Repeat("x", 5000)}},
+		"size -512, want":           {Streams: []planned.StreamPlan{lane(-1, -512, planned.Slot{Size: 1, Offset: -1, End: 1})}},
+		"size 1125899906843136":     {Streams: []planned.StreamPlan{lane(-1, 1<<50+512, planned.Slot{Size: 1, End: 1})}},
 		"slot 0 ends":               {Streams: []planned.StreamPlan{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
 		"more than":                 {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
 		"wraps, slot ":              {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
