@@ -70,9 +70,13 @@ func TestPagedOnWorkloads(t *testing.T) {
 // Recordings that no rule of placement was chosen by.
 func TestPagedOnUnseenRecordings(t *testing.T) {
 	for name, want := range map[string]need{
-		"vit":       {limit: 1.005, reserved: 1.006},
-		"recommend": {limit: 1.0125, reserved: 1.0245},
-		"speech":    {limit: 1.015, reserved: 1.0175},
+		"vit":          {limit: 1.005, reserved: 1.006},
+		"recommend":    {limit: 1.0125, reserved: 1.0245},
+		"speech":       {limit: 1.015, reserved: 1.0175},
+		"graph":        {limit: 1.002, reserved: 1.01},
+		"checkpointed": {limit: 1.0075, reserved: 1.027},
+		"experts":      {limit: 1.002, reserved: 1.004},
+		"serving":      {limit: 1.011, reserved: 1.011},
 	} {
 		s, err := snapshot.ReadFile(traces + name + ".pickle.xz")
 		testkit.Must(t, err)

@@ -1,14 +1,17 @@
-"""Records memory snapshots of three kinds of training that the tree's traces do not have.
+"""Records memory snapshots of kinds of work that the tree's other traces do not have.
 
-    python3 record_unseen.py OUTPUT_FOLDER [NAME...]
+    python3 record_unseen.py OUTPUT_FOLDER [NAME...] [--seed SEED]
 
 Each runs in a process of its own and leaves NAME.pickle.xz and a line of figures in figures.txt. The history begins at
-the first allocation and has no stacks. A training ends after its steps, or before its history has 60,000 entries.
+the first allocation and has no stacks. Work ends after its steps, or before its history has 60,000 entries. Another
+seed gives other sizes, and the files are named NAME.SEED.
 """
+import argparse
 import json
 import lzma
 import math
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -211,15 +214,67 @@ def speech(torch, rng):
     return step, 40
 
 
-CASES = {"vit": vit, "recommend": recommend, "speech": speech}
+def graph(torch, rng):
+    """A graph network: messages along the edges of graphs whose nodes and edges vary."""
+    nn, F, dim, count = torch.nn, torch.nn.functional, 256, 6
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.message = nn.Sequential(nn.Linear(2 * dim, 2 * dim), nn.SiLU(), nn.Linear(2 * dim, dim))
+            self.update = nn.Sequential(nn.Linear(2 * dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+            self.norm = nn.LayerNorm(dim)
+
+        def forward(self, x, start, end):
+            sent = self.message(torch.cat([x[start], x[end]], 1))
+            arrived = torch.zeros_like(x).index_add_(0, end, sent)
+            return self.norm(x + self.update(torch.cat([x, arrived], 1)))
+
+    layers, head = nn.ModuleList(Layer() for _ in range(count)).cuda(), nn.Linear(dim, 40).cuda()
+    optimizer = torch.optim.Adam([*layers.parameters(), *head.parameters()], lr=1e-3)
+
+    def step():
+        nodes = log_uniform(rng, 4_000, 24_000)
+        edges = nodes * rng.randrange(3, 9)
+        start, end = torch.randint(0, nodes, (2, edges), device="cuda")
+        x = torch.randn(nodes, dim, device="cuda")
+        for layer in layers:
+            x = layer(x, start, end)
+        loss = F.cross_entropy(head(x), torch.randint(0, 40, (nodes,), device="cuda"))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, 60
 
 
-def record(name, folder):
+def workload(name):
+    """A workload of bench/pytorch."""
+
+    def case(torch, rng):
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "pytorch"))
+        import workloads
+
+        step, steps = workloads.WORKLOADS[name]()
+        return (lambda: step(rng)), steps
+
+    return case
+
+
+CASES = {
+    "vit": vit, "recommend": recommend, "speech": speech, "graph": graph,
+    **{name: workload(name) for name in ("checkpointed", "experts", "serving")},
+}
+
+
+def record(name, folder, seed):
     import torch
 
     torch.manual_seed(0)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10**7)
-    step, steps = CASES[name](torch, random.Random(name))
+    step, steps = CASES[name](torch, random.Random(name + seed))
+    name += seed and f".{seed}"
     done = last = 0
     for _ in range(steps):
         loss = step().item()
@@ -242,13 +297,19 @@ def record(name, folder):
 
 
 def main():
-    folder, names = sys.argv[1], sys.argv[2:] or list(CASES)
-    os.makedirs(folder, exist_ok=True)
-    running = [
-        (name, subprocess.Popen([sys.executable, __file__, "--one", name, folder], stdout=-1, stderr=-1, text=True))
-        for name in names
-    ]
-    with open(f"{folder}/figures.txt", "w") as figures:
+    p = argparse.ArgumentParser()
+    p.add_argument("folder")
+    p.add_argument("names", nargs="*", default=list(CASES))
+    p.add_argument("--seed", default="")
+    p.add_argument("--one", action="store_true", help="record the work in this process")
+    o = p.parse_args()
+    if o.one:
+        record(o.names[0], o.folder, o.seed)
+        return
+    os.makedirs(o.folder, exist_ok=True)
+    one = [sys.executable, __file__, "--one", "--seed", o.seed, o.folder]
+    running = [(name, subprocess.Popen([*one, name], stdout=-1, stderr=-1, text=True)) for name in o.names]
+    with open(f"{o.folder}/figures.txt", "w") as figures:
         for name, process in running:
             out, err = process.communicate()
             lines = out.strip().splitlines()
@@ -258,7 +319,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        record(sys.argv[2], sys.argv[3])
-    else:
-        main()
+    main()
