@@ -19,16 +19,17 @@ import (
 // their steps in random order.
 type compiled struct {
 	driver.Device
-	rng *rand.Rand
+	rng  *rand.Rand
+	rows *[]uint64 // of each launch of moveRuns; nil if not wanted
 }
 
-func newCompiled(d driver.Device) driver.Device { return compiled{d, rand.New(rand.NewPCG(1, 2))} }
+func newCompiled(d driver.Device) driver.Device { return compiled{d, rand.New(rand.NewPCG(1, 2)), nil} }
 
-func (c compiled) Kernels() driver.Kernels { return compiledKernels{c.Device.Kernels(), c.rng} }
+func (c compiled) Kernels() driver.Kernels { return compiledKernels{c.Device.Kernels(), c} }
 
 type compiledKernels struct {
 	driver.Kernels
-	rng *rand.Rand
+	compiled
 }
 
 type (
@@ -60,6 +61,9 @@ func (k compiledKernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 		var b [8]byte
 		copy(b[:], kernel.Args[i].Bytes())
 		words[i] = binary.LittleEndian.Uint64(b[:])
+	}
+	if k.rows != nil && kernel.Code.Name() == "moveRuns" {
+		*k.rows = append(*k.rows, uint64(uint32(words[2])))
 	}
 	run := map[string]func(driver.Memory) error{
 		"indexRuns": func(memory driver.Memory) error { return indexRuns(memory, words, kernel.Grid[0]) },

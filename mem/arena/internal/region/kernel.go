@@ -42,13 +42,14 @@ const (
 // Up to fewRows rows are searched by each moving block, which takes less time than a launch of indexRuns.
 const fewRows = 8
 
-// A list of more than mostRows rows needs several launches. A list of more than soonRows rows also uses two: the device
-// processes the first part while the rest is packed, and the first part is just long enough that neither waits for the
-// other. An additional launch costs the device 26 us; soonRows rows are packed and copied in the same time.
+// A launch takes up to mostRows rows. A list of more than soonRows rows uses several launches: the device processes one
+// part while the host prepares the next. The first part is short, so that the device begins early. Each other part has
+// the rows that can be prepared while the device moves the part before, but at least twice as many as that part, because
+// an additional launch costs the device up to 26 us. soonRows rows are prepared in about the same time.
 const (
 	mostRows  = 128 << 10
 	soonRows  = 4096
-	soonBytes = 12 << 10 // bytes moved in the time in which a slow host packs and copies a row
+	soonBytes = 12 << 10 // bytes moved in the time in which a slow host prepares a row
 )
 
 // A kernel is the compiled code with its memory on the device.
@@ -141,17 +142,15 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 		k.zeroed = true
 	}
 	most := k.rows
-	if rows := int64(len(moves)); rows > soonRows {
-		size := int64(moves[rows-1].To - moves[0].To) // includes holes, so the part is hardly too short
-		most = min(most, int(max(1, rows/(1+size/(rows*soonBytes)))))
+	if len(moves) > soonRows {
+		most = min(most, soonRows)
 	}
 	for n < len(moves) {
-		packed, grains := k.pack(r.base, moves[n:], most)
-		most = k.rows
-		if err := r.launchPacked(s, moves[n:n+packed], grains); err != nil {
+		end, grains := r.pack(moves, n, most)
+		if err := r.launchPacked(s, moves[n:end], grains); err != nil {
 			return n, failed(moves[n], err)
 		}
-		n += packed
+		n, most = end, min(k.rows, max(2*most, int(grains)/(soonBytes/Grain)))
 	}
 	return n, nil
 }
@@ -197,34 +196,40 @@ func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) erro
 	return nil
 }
 
-// pack writes moves to the table, up to the given number of rows. A row has the index of the run's first grain among
-// all, its destination and source in grains from the base, and the number of grains. Adjacent runs are joined. It
-// returns the number of moves and the number of grains.
-func (k *kernel) pack(base driver.Pointer, moves []Move, rows int) (n int, grains uint32) {
+// pack writes moves from index n on to the table, up to the given number of rows, and panics if one is invalid. A row has
+// the index of the run's first grain among all, its destination and source in grains from the base, and the number of
+// grains. Adjacent runs are joined. It returns the index of the next move and the number of grains.
+func (r *Region) pack(moves []Move, n, rows int) (next int, grains uint32) {
+	k, size := r.kernel, r.size
 	if need := min(k.rows, len(moves)) * rowBytes; cap(k.table) < need {
 		k.table = make([]byte, need)
 	}
-	table, used := k.table[:cap(k.table)], 0
-	var to, from driver.Pointer // the ends of the last run
-	for i := range moves {
-		m := &moves[i]
-		size := uint32(uint64(m.Size) / Grain)
-		if used > 0 && m.To == to && m.From == from {
-			n := table[used-4 : used]
-			binary.LittleEndian.PutUint32(n, binary.LittleEndian.Uint32(n)+size)
+	table, used := k.table[:min(rows, len(moves)-n)*rowBytes], 0
+	var ends offsets
+	if n > 0 {
+		ends = r.offsets(moves[n-1]).ends()
+	}
+	for next = n; next < len(moves); next++ {
+		m := r.offsets(moves[next])
+		if !m.follows(ends, size) {
+			panic(r.invalid(moves, next))
+		}
+		count := m.size / Grain
+		if used > 0 && m.to == ends.to && m.from == ends.from {
+			last := table[used-4 : used]
+			binary.LittleEndian.PutUint32(last, binary.LittleEndian.Uint32(last)+uint32(count))
 		} else {
-			if used == rows*rowBytes {
+			if used == len(table) {
 				break
 			}
 			row := table[used : used+rowBytes : used+rowBytes]
-			binary.LittleEndian.PutUint64(row[0:], uint64(grains)|uint64((m.To-base)/Grain)<<32)
-			binary.LittleEndian.PutUint64(row[8:], uint64(uint32((m.From-base)/Grain))|uint64(size)<<32)
+			binary.LittleEndian.PutUint64(row[0:], uint64(grains)|m.to/Grain<<32)
+			binary.LittleEndian.PutUint64(row[8:], m.from/Grain|count<<32)
 			used += rowBytes
 		}
-		to, from = m.To+driver.Pointer(m.Size), m.From+driver.Pointer(m.Size)
-		grains += size
-		n++
+		ends = m.ends()
+		grains += uint32(count)
 	}
 	k.table = table[:used]
-	return n, grains
+	return next, grains
 }

@@ -105,7 +105,7 @@ func BenchmarkGPUMove(b *testing.B) {
 	b.Run("copy/8GiB", func(b *testing.B) {
 		repeat(b, total, func() { testkit.Must(b, s.Copy(p, p+total, total)) })
 	})
-	for _, size := range []int64{1 << 20, 16 << 20, 256 << 20} {
+	for _, size := range []int64{1 << 20, 16 << 20, 256 << 20, 1600 << 20} {
 		b.Run(fmt.Sprintf("copy/%dMiB", size>>20), func(b *testing.B) {
 			repeat(b, size, func() { testkit.Must(b, s.Copy(p, p+total, size)) })
 		})
@@ -148,7 +148,15 @@ func BenchmarkGPUMove(b *testing.B) {
 	for _, runs := range []struct {
 		n      int
 		grains int64
-	}{{100_000, 8}, {100_000, 32}, {100_000, 167}, {10_000, 1677}, {1000, 16777}} { // the last three are of 8 GiB
+	}{
+		{100_000, 8},
+		{100_000, 32},
+		{512 << 10, 32}, // this and the following are 8 GiB
+		{128 << 10, 128},
+		{100_000, 167},
+		{10_000, 1677},
+		{1000, 16777},
+	} {
 		b.Run(fmt.Sprintf("runs/%dx%d", runs.n, runs.grains*Grain), func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			r := open(b, Options{Size: int64(runs.n) * (2*runs.grains + 2) * Grain})

@@ -330,6 +330,44 @@ func TestManyRuns(t *testing.T) {
 	}
 }
 
+// TestParts moves 20,000 runs by the model of the compiled kernel, in parts, each longer than the one before. An invalid
+// move in a later part is found, too.
+func TestParts(t *testing.T) {
+	dev, err := host.Open(host.Options{Total: 1 << 30})
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, dev.Close()) }()
+	rng := testkit.Rand(t)
+	for _, c := range []struct {
+		rows int // maximum of a launch
+		want []uint64
+	}{
+		{20_000, []uint64{4096, 8192, 7712}},
+		{6000, []uint64{4096, 6000, 6000, 3904}},
+	} {
+		var parts []uint64
+		r := place{}.region(t, compiled{dev, rng, &parts}, 20_000*2*Grain, 0)
+		r.kernel.rows = c.rows
+		var moves []Move
+		before, got := make([]byte, r.Size()), make([]byte, r.Size())
+		fill(rng, before)
+		for at := range driver.Pointer(20_000) {
+			moves = append(moves, Move{r.Base() + at*Grain, r.Base() + (2*at+1)*Grain, Grain})
+		}
+		s := dev.DefaultStream()
+		testkit.Must(t, s.CopyIn(r.Base(), before))
+		_, err := r.Move(s, moves)
+		testkit.Must(t, err)
+		testkit.Must(t, s.CopyOut(got, r.Base()))
+		checkMoved(t, r.Base(), before, got, moves, len(moves))
+		if !slices.Equal(parts, c.want) {
+			t.Errorf("launches of %d rows, want %d", parts, c.want)
+		}
+		moves[4096].To -= Grain // where the last of the first part goes
+		testkit.Contains(t, testkit.Panic(t, func() { _, _ = r.Move(s, moves) }), "region: move 4096 of 20000")
+		testkit.Must(t, r.Close())
+	}
+}
+
 // TestMovesInOrder uses a region's areas on one stream after another, which wait for each other, and closes one of
 // them.
 func TestMovesInOrder(t *testing.T) {
@@ -422,6 +460,8 @@ func TestMisuse(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 20, Granularity: testPage})
 	r, err := Open(dev, Options{Size: 64 << 10})
 	testkit.Must(t, err)
+	k, err := Open(newCompiled(dev), Options{Size: 64 << 10})
+	testkit.Must(t, err)
 	s := drivertest.NewStream(t, dev)
 	b := r.Base()
 	for name, moves := range map[string][]Move{
@@ -441,6 +481,11 @@ func TestMisuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.Contains(t, testkit.Panic(t, func() { _, _ = r.Move(s, moves) }), "region: ", "move")
+			for i := range moves {
+				moves[i].To += k.Base() - b
+				moves[i].From += k.Base() - b
+			}
+			testkit.Contains(t, testkit.Panic(t, func() { _, _ = k.Move(s, moves) }), "region: ", "move")
 		})
 	}
 	testkit.Contains(t, testkit.Panic(t, func() { _, _ = Open(dev, Options{}) }), "region: ", "Open")
