@@ -58,6 +58,9 @@ func workFailing(t *testing.T, p place, dev *fault.Device, s driver.Stream, rng 
 		return err
 	})
 	r.remapFrom = p.remapFrom
+	if r.kernel != nil {
+		r.kernel.soon = 2 // so that lists have several parts
+	}
 	whole := r.Base() + driver.Pointer(r.Size())
 	again(func() error { return r.Extend(r.Base() + testPage) })
 	again(func() error { return r.Extend(whole) })

@@ -16,8 +16,7 @@ import (
 // The device copy of an H200 copies 8 GiB to another address at 2.11 TB/s (of contents: each byte is read and written).
 // The kernel moves one run of 8 GiB at 1.84 TB/s by 512 bytes, 1.82 by 64 KiB, 1.87 by 1 MiB, 2.02 by 32 MiB, and 2.00
 // by its own length. So all moves use the kernel. It moves 8 GiB in 1,000 runs at 1.84 TB/s, in 10,000 at 1.89, in
-// 100,000 at 1.82. Checking and preparing 100,000 runs takes the caller 0.7 ms, sometimes 1.2, which limits short runs:
-// runs of 16 KiB each move at 1.09 TB/s, runs of 4 KiB at 0.43.
+// 100,000 at 1.82. Checking and preparing 100,000 runs takes the caller 0.7 ms, sometimes 1.2, which limits short runs.
 //
 // Measure with: go test -tags gpu -run '^$' -bench GPUMove ./mem/arena/internal/region
 //
@@ -33,36 +32,41 @@ const (
 	placeBytes  = 8
 )
 
-// The layout of the kernel's area, in bytes from its start: the ticket, the flags, the rows, the places of the chunks.
+// The layout of the kernel's area, in bytes from its start: the ticket, the flags, and two tables. A table is the rows
+// and the places of the chunks of one launch.
 const (
-	flagsAt = 256
-	rowsAt  = flagsAt + 4*ringFlags
+	flagsAt  = 256
+	tablesAt = flagsAt + 4*ringFlags
 )
 
 // Up to fewRows rows are searched by each moving block, which takes less time than a launch of indexRuns.
 const fewRows = 8
 
-// A launch takes up to mostRows rows. A list of more than soonRows rows uses several launches: the device processes one
-// part while the host prepares the next. The first part is short, so that the device begins early. Each other part has
-// the rows that can be prepared while the device moves the part before, but at least twice as many as that part, because
-// an additional launch costs the device up to 26 us. soonRows rows are prepared in about the same time.
+// A launch takes up to mostRows rows. A list of more than soonRows rows uses several launches: while the device moves one
+// part, the host prepares the next, and another stream copies its table and runs indexRuns. The first part is short, so
+// that the device begins early. Each other part has the rows that can be prepared while the device moves the part
+// before, but at least twice as many as that part, because a launch costs time, too.
 const (
-	mostRows  = 128 << 10
+	mostRows  = 64 << 10
 	soonRows  = 4096
 	soonBytes = 12 << 10 // bytes moved in the time in which a slow host prepares a row
 )
 
 // A kernel is the compiled code with its memory on the device.
 type kernel struct {
-	module   driver.Module // nil once closed
-	index    driver.Function
-	move     driver.Function
-	area     driver.Pointer // 0 if there is none
-	rows     int            // maximum number of runs of a launch
-	placesAt driver.Pointer // in the area
-	zeroed   bool           // the ticket and the flags are zeroed
-	chunks   uint64         // number of chunks moved by all launches: the next value of the ticket
-	table    []byte         // the rows of the next launch
+	module     driver.Module // nil once closed
+	index      driver.Function
+	move       driver.Function
+	area       driver.Pointer // 0 if there is none
+	ahead      driver.Stream  // prepares the tables of long lists; nil if there is none
+	rows       int            // maximum number of runs of a launch
+	soon       int            // maximum number of runs of the first launch of a long list
+	tableBytes int64          // bytes of a table in the area
+	zeroed     bool           // the ticket and the flags are zeroed
+	launches   uint64         // number of launches: the next one uses table launches % 2
+	used       driver.Mark    // of a long list: behind the launch before the last one
+	chunks     uint64         // number of chunks moved by all launches: the next value of the ticket
+	table      []byte         // the rows of the next launch
 }
 
 // loadKernel determines the kind of the device's kernels, and loads the compiled one.
@@ -82,7 +86,7 @@ func (r *Region) loadKernel() error {
 	if err != nil {
 		return err
 	}
-	k := &kernel{module: module}
+	k := &kernel{module: module, soon: soonRows}
 	r.kernel = k
 	if k.index, err = module.Function("indexRuns"); err != nil {
 		return err
@@ -90,28 +94,35 @@ func (r *Region) loadKernel() error {
 	if k.move, err = module.Function("moveRuns"); err != nil {
 		return err
 	}
-	k.rows, k.placesAt = rowsFor(r.size)
-	k.area, err = r.dev.Alloc(Beside(r.size))
+	k.rows, k.tableBytes = tableFor(r.size)
+	if k.area, err = r.dev.Alloc(Beside(r.size)); err != nil {
+		return err
+	}
+	k.ahead, err = r.dev.NewStream(driver.StreamOptions{Priority: -1})
 	return err
 }
 
-// rowsFor returns the maximum number of runs of a launch in a region of size bytes, and the address of the places of
-// chunks.
-func rowsFor(size int64) (rows int, placesAt driver.Pointer) {
+// tableFor returns the maximum number of runs of a launch in a region of size bytes, and the bytes of its table.
+func tableFor(size int64) (rows int, bytes int64) {
 	grains := size / Grain
-	rows = int(min(grains, max(grains/8, 16<<10), mostRows))
-	return rows, rowsAt + driver.Pointer(rows)*rowBytes
+	rows = int(min(grains, max(grains/16, 8<<10), mostRows))
+	return rows, roundUp(int64(rows)*rowBytes+(grains/chunkGrains+2)*placeBytes, rowBytes)
 }
 
 // Beside returns the maximum number of bytes that Open allocates in addition to a region of size bytes: the kernel's
 // area.
 func Beside(size int64) int64 {
-	_, placesAt := rowsFor(size)
-	return int64(placesAt) + (size/Grain/chunkGrains+2)*placeBytes
+	_, bytes := tableFor(size)
+	return tablesAt + 2*bytes
 }
 
 func (k *kernel) close(dev driver.Device) error {
-	var errs [2]error
+	var errs [3]error
+	if k.ahead != nil {
+		if errs[2] = k.ahead.Close(); errs[2] == nil {
+			k.ahead = nil
+		}
+	}
 	if k.area != 0 {
 		if errs[0] = dev.Free(k.area); errs[0] == nil { // which waits for the kernel
 			k.area = 0
@@ -136,18 +147,22 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	defer r.leave(s)
 	k := r.kernel
 	if !k.zeroed {
-		if err := s.Fill(k.area, 0, rowsAt); err != nil {
+		if err := s.Fill(k.area, 0, tablesAt); err != nil {
 			return 0, failed(moves[0], err)
 		}
 		k.zeroed = true
 	}
-	most := k.rows
-	if len(moves) > soonRows {
-		most = min(most, soonRows)
+	most, tables := k.rows, s
+	if len(moves) > k.soon {
+		if k.used, err = s.Mark(); err != nil {
+			return 0, failed(moves[0], err)
+		}
+		most, tables = min(k.rows, k.soon), k.ahead
+		defer r.leave(tables)
 	}
 	for n < len(moves) {
 		end, grains := r.pack(moves, n, most)
-		if err := r.launchPacked(s, moves[n:end], grains); err != nil {
+		if err := r.launchPart(s, tables, moves[n:end], grains); err != nil {
 			return n, failed(moves[n], err)
 		}
 		n, most = end, min(k.rows, max(2*most, int(grains)/(soonBytes/Grain)))
@@ -155,20 +170,27 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	return n, nil
 }
 
-// launchPacked launches the kernels for the runs in the table. It declares the sources and destinations as one range
-// each; devices with compiled kernels ignore the declaration.
-func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) error {
+// launchPart launches the kernels for the runs of a packed table: those that move on s, and the other one on the stream
+// tables, which may be another one. It declares the sources and destinations as one range each; devices with compiled
+// kernels ignore the declaration.
+func (r *Region) launchPart(s, tables driver.Stream, moves []Move, grains uint32) error {
 	k, n := r.kernel, len(r.kernel.table)/rowBytes
-	rows, places := k.area+rowsAt, k.area+k.placesAt
-	if err := s.CopyIn(rows, k.table); err != nil {
-		return err
-	}
 	chunks := (int64(grains) + chunkGrains - 1) / chunkGrains
+	rows := k.area + tablesAt + driver.Pointer(k.launches%2)*driver.Pointer(k.tableBytes)
+	places := rows + driver.Pointer(k.rows)*rowBytes
 	table := driver.Range{Ptr: rows, Size: int64(n) * rowBytes}
 	index := driver.Range{Ptr: places, Size: (chunks + 1) * placeBytes}
+	if tables != s { // wait for the launch before the last one, which used this table
+		if err := tables.WaitFor(s, k.used); err != nil {
+			return err
+		}
+	}
+	if err := tables.CopyIn(rows, k.table); err != nil {
+		return err
+	}
 	if n <= fewRows {
 		places = 0
-	} else if err := r.dev.Kernels().Launch(s, driver.Kernel{
+	} else if err := r.dev.Kernels().Launch(tables, driver.Kernel{
 		Name: "region.index", Reads: []driver.Range{table}, Writes: []driver.Range{index},
 		Code: k.index, Grid: [3]uint32{uint32(chunks/threads + 1)}, Block: [3]uint32{threads},
 		Args: []driver.Arg{
@@ -177,10 +199,15 @@ func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) erro
 	}); err != nil {
 		return err
 	}
+	if tables != s {
+		if err := k.passTable(s, tables); err != nil {
+			return err
+		}
+	}
 	first, last := moves[0], moves[len(moves)-1]
 	from := driver.Range{Ptr: first.From, Size: int64(last.From-first.From) + last.Size}
 	to := driver.Range{Ptr: first.To, Size: int64(last.To-first.To) + last.Size}
-	state := driver.Range{Ptr: k.area, Size: rowsAt}
+	state := driver.Range{Ptr: k.area, Size: tablesAt}
 	if err := r.dev.Kernels().Launch(s, driver.Kernel{
 		Name: "region.move", Reads: []driver.Range{from, table, index, state}, Writes: []driver.Range{to, state},
 		Code: k.move, Grid: [3]uint32{uint32(chunks)}, Block: [3]uint32{threads},
@@ -193,7 +220,20 @@ func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) erro
 		return err
 	}
 	k.chunks += uint64(chunks)
+	k.launches++
 	return nil
+}
+
+// passTable makes s wait for the table that was queued on another stream.
+func (k *kernel) passTable(s, tables driver.Stream) error {
+	ready, err := tables.Mark()
+	if err != nil {
+		return err
+	}
+	if k.used, err = s.Mark(); err != nil {
+		return err
+	}
+	return s.WaitFor(tables, ready)
 }
 
 // pack writes moves from index n on to the table, up to the given number of rows, and panics if one is invalid. A row has

@@ -6,14 +6,14 @@
 // Without pages a region is one block of Device.Alloc, and this package only moves bytes in it. With pages it is a
 // reservation of addresses. Slot i is the addresses [Base + i*Page, Base + (i+1)*Page), and a prefix of the slots has
 // memory (backing.go). A region allocates additional areas, which count in neither Size nor Reserved. Open allocates
-// the tables of compiled kernels: 17 KiB plus Size/4096, and for the runs Size/256, but at least the smaller of 256 KiB
-// and Size/32, and at most 2 MiB. The first move that needs it allocates the bounce area.
+// the tables of compiled kernels: 17 KiB plus Size/2048, and for the runs Size/256, but at least the smaller of 256 KiB
+// and Size/16, and at most 2 MiB. The first move that needs it allocates the bounce area.
 //
 // # Moving
 //
 // A list of moves slides runs of bytes down, in ascending order. There are three methods, each in a file of its own:
 //
-//   - kernel.go, move.cu: on devices with compiled kernels, one launch for up to 131,072 runs. A block of threads reads
+//   - kernel.go, move.cu: on devices with compiled kernels, one launch for up to 65,536 runs. A block of threads reads
 //     a chunk of bytes into registers before the chunk is overwritten, so each byte is read once and written once,
 //     whatever the shift.
 //   - gokernel.go: on devices with Go kernels, the same for many small runs; runs over 4 MiB use the next method.
@@ -64,8 +64,8 @@ type Region struct {
 	dev     driver.Device
 	base    driver.Pointer
 	size    int64
-	foreign bool // the memory belongs to the caller (Options.At)
-	last    user // last user of the areas
+	foreign bool    // the memory belongs to the caller (Options.At)
+	last    [2]user // last users of the areas: the caller's stream, and kernel.ahead
 
 	// With pages.
 	vm    *peers.Memory // nil without pages

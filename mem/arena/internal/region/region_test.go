@@ -346,7 +346,7 @@ func TestParts(t *testing.T) {
 	} {
 		var parts []uint64
 		r := place{}.region(t, compiled{dev, rng, &parts}, 20_000*2*Grain, 0)
-		r.kernel.rows = c.rows
+		r.kernel.rows = min(r.kernel.rows, c.rows)
 		var moves []Move
 		before, got := make([]byte, r.Size()), make([]byte, r.Size())
 		fill(rng, before)
