@@ -43,6 +43,16 @@ func newHub(tell []func(message), limit time.Duration) *hub {
 	}
 }
 
+// start tells all ranks that all have joined, unless one is lost already. It holds mu, so that no rank hears of a loss
+// before it hears of the start.
+func (h *hub) start(m message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.decided {
+		h.broadcast(m)
+	}
+}
+
 // receive handles a message of a rank.
 func (h *hub) receive(rank int, m message) {
 	h.mu.Lock()

@@ -2,7 +2,10 @@ package rendezvous
 
 import (
 	"errors"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 )
 
 // A rank that is gone makes its neighbours complain, and those of them: it is the one who is lost.
@@ -60,6 +63,28 @@ func TestComplaints(t *testing.T) {
 				t.Errorf("lost %v, want %d", got, want)
 			}
 		})
+	}
+}
+
+// A rank may die as soon as it hears of the start. The others hear of the start first, and then of its death.
+func TestDiesAtTheStart(t *testing.T) {
+	var heard []kind
+	var dies sync.WaitGroup
+	var h *hub
+	h = newHub([]func(message){
+		func(message) {},
+		func(m message) {
+			if m.Kind == start {
+				dies.Go(func() { h.ended(1, errors.New("EOF")) })
+				time.Sleep(time.Millisecond) // so that it comes first, if it can
+			}
+		},
+		func(m message) { heard = append(heard, m.Kind) },
+	}, bound)
+	h.start(message{Kind: start})
+	dies.Wait()
+	if !slices.Equal(heard, []kind{start, lost}) {
+		t.Errorf("rank 2 heard %v", heard)
 	}
 }
 

@@ -150,10 +150,21 @@ func awaitStart(ctx context.Context, o Options, a *accepted) (*Member, error) {
 			refused(&MeetError{Err: fmt.Errorf("the connection to rank 0 ended: %w", err)})
 		}
 	})
+	joined := func() bool { // also if it was lost since
+		select {
+		case <-begun:
+			return true
+		default:
+			return false
+		}
+	}
 	select {
 	case <-begun:
 		return m, nil
 	case <-m.lost:
+		if joined() {
+			return m, nil
+		}
 	case <-ctx.Done(): // rank 0 knows which ranks are missing
 		cause := context.Cause(ctx)
 		k.send(message{Kind: cancelled, Text: cause.Error()})
@@ -163,6 +174,9 @@ func awaitStart(ctx context.Context, o Options, a *accepted) (*Member, error) {
 		case <-begun:
 			return m, nil
 		case <-m.lost:
+			if joined() {
+				return m, nil
+			}
 			if e, ok := m.Err().(*MeetError); ok && len(e.Missing) > 0 { // its text is the cause that this rank sent
 				e.Err = cause
 			}

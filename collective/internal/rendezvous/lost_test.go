@@ -148,6 +148,36 @@ type addressed struct{ net.Conn }
 
 func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
+// A rank that hears of the start and of a loss at once has joined, and then lost a rank.
+func TestLossRightAfterTheStart(t *testing.T) {
+	o := Options{Size: 3, Limit: bound, Key: auth.NewKey(nil, t.Name(), false)}
+	begins := message{Kind: start, Links: make([]byte, linksName), Peers: make([]Peer, 3)}
+	said := append(begins.encode(), message{Kind: lost, Rank: 1, Text: "dead"}.encode()...)
+	for range 20 {
+		here, there := net.Pipe()
+		go func() {
+			here.Write(said)
+			io.Copy(io.Discard, here)
+			here.Close()
+		}()
+		m, err := awaitStart(late{t.Context()}, o.as(2), &accepted{conn: addressed{there}, limit: bound})
+		if err != nil {
+			t.Fatal(err)
+		}
+		losing(t, m, 1, "dead")
+		there.Close()
+		m.Close()
+	}
+}
+
+// late is a context of which a caller learns after what happens meanwhile.
+type late struct{ context.Context }
+
+func (c late) Done() <-chan struct{} {
+	time.Sleep(time.Millisecond)
+	return c.Context.Done()
+}
+
 // Without rank 0 there is no hub: for a rank that cannot reach it, rank 0 is lost.
 func TestRankZeroDies(t *testing.T) {
 	o := point(t, 2)

@@ -181,9 +181,7 @@ func (g *meeting) begin() error {
 			return err
 		}
 	}
-	for _, c := range g.conns[1:] {
-		c.send(message{Kind: start, Links: name, Shared: m.Shared, Peers: g.peers})
-	}
+	g.hub.start(message{Kind: start, Links: name, Shared: m.Shared, Peers: g.peers})
 	return nil
 }
 
