@@ -22,22 +22,29 @@ const (
 	workers  = 8
 )
 
-// waiters are allocators of 64 MiB whose requests wait for room. They fragment little: in segments of 20 MiB, each with a
-// live block at any time, a request of 16 MiB may find no room for as long as smaller ones do.
-func waiters() map[string]func(dev driver.Device) (mem.Allocator, error) {
+// A waiter is an allocator of 64 MiB whose requests wait for room.
+type waiter struct {
+	open func(dev driver.Device) (mem.Allocator, error)
+
+	// mixed is true if requests may have any size. An allocator with one range of addresses gets requests of one size:
+	// among blocks of several sizes, a large request may find no room for as long as smaller ones do.
+	mixed bool
+}
+
+func waiters() map[string]waiter {
 	wait := layer.RetryOptions{Wait: layer.WaitTimeout(patience)}
-	return map[string]func(dev driver.Device) (mem.Allocator, error){
-		"a limit": func(dev driver.Device) (mem.Allocator, error) {
+	return map[string]waiter{
+		"a limit": {mixed: true, open: func(dev driver.Device) (mem.Allocator, error) {
 			a, err := cached(dev, "")
 			return layer.NewRetry(layer.NewLimiter(a, 64*mib), wait), err
-		},
-		"the limit of caching": func(dev driver.Device) (mem.Allocator, error) {
+		}},
+		"the limit of caching": {open: func(dev driver.Device) (mem.Allocator, error) {
 			a, err := cached(dev, "limit:64MiB,expandable_segments:True")
 			return layer.NewRetry(a, wait), err
-		},
-		"bfc": func(dev driver.Device) (mem.Allocator, error) {
+		}},
+		"bfc": {open: func(dev driver.Device) (mem.Allocator, error) {
 			return bfc.New(dev, bfc.Config{Limit: 64 * mib, Retry: layer.WaitTimeout(patience)})
-		},
+		}},
 	}
 }
 
@@ -45,24 +52,29 @@ func waiters() map[string]func(dev driver.Device) (mem.Allocator, error) {
 // When one of them keeps the memory, the others fail at the end of their patience, not before and not after.
 func TestWaiting(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64, p *part) {
-		for name, open := range waiters() {
+		for name, w := range waiters() {
 			synctest.Test(t, func(t *testing.T) {
 				dev := sim.New(sim.Options{Total: 512 * mib, Unchecked: true})
-				a, err := open(dev)
+				a, err := w.open(dev)
 				testkit.Must(t, err)
 				var group sync.WaitGroup
 				for n := range workers {
 					group.Go(func() {
 						rng := rand.New(rand.NewPCG(seed, uint64(n)))
 						for range *ops / workers {
-							// Each has at most a quarter of the memory, and holds it for a tenth of the patience at most.
-							b, err := a.Alloc(dev.DefaultStream(), 1+rng.Int64N(16*mib))
+							// Each has at most a quarter of the memory, and holds it for a fortieth of the patience at most.
+							size := int64(16 * mib)
+							if w.mixed {
+								size = 1 + rng.Int64N(size)
+							}
+							b, err := a.Alloc(dev.DefaultStream(), size)
 							if err != nil {
 								t.Errorf("%s: %v", name, err)
 								return
 							}
 							time.Sleep(time.Duration(rng.Int64N(int64(patience / 40))))
 							a.Free(b)
+							time.Sleep(1) // until those that wait have asked again: they have no other precedence
 							p.done.Add(2)
 						}
 					})
