@@ -127,6 +127,10 @@ func (r *runner) step(w *model, o op) error {
 	return nil
 }
 
+// most is the memory that an allocator may want from the device for a small request: mem/caching takes segments of
+// 20 MiB for requests from 1 MiB on.
+const most = 20 << 20
+
 // mayRunOut reports whether a request may fail for lack of memory. Fragmentation breaks no promise, so with little
 // memory any request may.
 func (w *model) mayRunOut(size int64) bool {
@@ -134,7 +138,7 @@ func (w *model) mayRunOut(size int64) bool {
 	if limit, ok := mem.LimitOf(w.a); ok {
 		free = min(free, limit-(total-free)) // without tight, only the allocator takes memory
 	}
-	return w.tight || err == nil && size > free/4
+	return w.tight || err == nil && (size > free/4 || size >= 1<<20 && free < most)
 }
 
 func (w *model) resetPeaks() {
