@@ -86,6 +86,9 @@ func (c Config) complete() Config {
 	orElse(&c.Seeds, 6)
 	orElse(&c.FaultOps, 60)
 	orElse(&c.Sim.Total, 256<<20)
+	if testkit.RaceDetector { // it finds nothing in the histories of one goroutine
+		c.Ops, c.Seeds, c.FaultOps = min(c.Ops, 200), min(c.Seeds, 2), min(c.FaultOps, 8)
+	}
 	c.Sim.CallSites = true
 	if c.Device == nil {
 		c.Device = func(testing.TB) driver.Device { return sim.New(c.Sim) }
