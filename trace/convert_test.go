@@ -140,6 +140,21 @@ free b1
 empty_cache
 empty_cache
 `, prelude: trace.Prelude{Blocks: 2, Bytes: 2}},
+		{name: "the cache is emptied: a free that completes then is before the next request", events: `
+alloc 0x0 100
+free_requested 0x0 100
+alloc 0x9000 1
+segment_free 0x200 100
+free_completed 0x0 100
+alloc 0x0 100
+`, want: `
+alloc b0 100 on=s0
+free b0 pending
+alloc b1 1 on=s0
+empty_cache
+complete b0
+alloc b2 100 on=s0
+`},
 		{name: "segments given back inside a request, with the wait before it", events: `
 segment_alloc 0x0 100
 alloc 0x0 100
