@@ -118,12 +118,9 @@ func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 	c.timed(func() { c.below.Free(b, used...) })
 }
 
-// Movable implements mem.Mover.
+// Movable implements mem.Mover. The block is live.
 func (c *contents) Movable(b mem.Block, h mem.Holder) bool {
 	w := c.blocks[b.Ptr]
-	if w == nil {
-		return false // the allocator returned this block twice
-	}
 	w.holder = h
 	return mem.Movable(c.below, b, w)
 }
