@@ -74,7 +74,7 @@ func TestWaiting(t *testing.T) {
 							}
 							time.Sleep(time.Duration(rng.Int64N(int64(patience / 40))))
 							a.Free(b)
-							time.Sleep(time.Nanosecond) // until those that wait have asked again: they have no other precedence
+							time.Sleep(time.Nanosecond) // those that wait ask again first
 							p.done.Add(2)
 						}
 					})

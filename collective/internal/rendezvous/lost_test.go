@@ -170,7 +170,7 @@ func TestLossRightAfterTheStart(t *testing.T) {
 	}
 }
 
-// late is a context of which a caller learns after what happens meanwhile.
+// late is a context whose Done takes a millisecond, in which messages arrive.
 type late struct{ context.Context }
 
 func (c late) Done() <-chan struct{} {
