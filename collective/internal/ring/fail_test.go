@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
@@ -466,6 +467,43 @@ func TestCloseIsNoDeath(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A wire whose send fails while a bye frame is on its way: received once here is closed, as is the end after it.
+type parting struct{ here chan struct{} }
+
+func (parting) send(_, _ []byte) error { return io.ErrClosedPipe }
+func (parting) Close() error           { return nil }
+
+func (p parting) receive(b []byte) error {
+	select {
+	case <-p.here:
+		return io.EOF
+	default:
+	}
+	<-p.here
+	copy(b, frame{typ: byeFrame}.append(nil))
+	return nil
+}
+
+func (p parting) receiveInPlace(int, func([]byte)) (int, error) { return 0, io.EOF }
+
+// A send that fails because the other rank has closed says so, even if its bye frame arrives only then.
+func TestByeAfterAFailedSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dev := openHost(t)
+		w := parting{make(chan struct{})}
+		tr := newTransport(dev, 0, []wire{nil, w})
+		sent := make(chan error, 1)
+		go func() { sent <- tr.links[1].write(frame{typ: callFrame}, nil) }()
+		synctest.Wait()
+		close(w.here)
+		var lost *LinkError
+		if err := <-sent; !errors.As(err, &lost) || lost.Peer != 1 || !errors.Is(err, errLeft) || err != tr.Err() {
+			t.Errorf("%v, and Err says %v; want that rank 1 has closed", err, tr.Err())
+		}
+		check(t, errors.Join(tr.Close(), dev.Close()))
+	})
 }
 
 // A rank may close as soon as its own work is done, even if others still work: no rank takes that for a failure or

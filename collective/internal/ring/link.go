@@ -21,6 +21,7 @@ type link struct {
 
 	// Under transport.mu.
 	over      bool                          // the other rank has said that it closes
+	broken    bool                          // a send has failed: the reader finds out why
 	mine      channelSet                    // channels of this rank's current group that it shares with the other rank
 	announced [channelCount][]announcedCall // unmatched calls of the other rank, by its channel
 	incoming  [channelCount]*incoming
@@ -71,16 +72,19 @@ func (l *link) write(f frame, payload []byte) error {
 func (l *link) put(f frame, payload []byte) error {
 	f.length = len(payload)
 	l.frame = f.append(l.frame[:0])
-	if err := l.wire.send(l.frame, payload); err != nil {
-		_ = l.wire.Close() // later bytes would be taken for the rest of this frame
-		l.t.mu.Lock()
-		if l.over {
-			err = errLeft
-		}
-		l.t.mu.Unlock()
-		return l.t.fail(&LinkError{Peer: l.peer, Err: err}, true)
+	if l.wire.send(l.frame, payload) == nil {
+		return nil
 	}
-	return nil
+	t := l.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.broken = true
+	t.changed.Broadcast()
+	for !l.over && t.err == nil { // a bye frame may still be on its way; without one the reader fails
+		t.changed.Wait()
+	}
+	_ = l.wire.Close() // later bytes would be taken for the rest of this frame
+	return t.failLocked(&LinkError{Peer: l.peer, Err: errLeft}, true)
 }
 
 // leave tells the other rank that this one closes, unless the other rank has closed before or the transport has failed.
@@ -183,11 +187,11 @@ func (l *link) readData(f frame) error {
 	t, ln := l.t, channelOf(f.call.Kind)
 	t.mu.Lock()
 	in := l.incoming[ln]
-	for in != nil && in.hold > 0 && in.done-in.sent >= in.hold && t.err == nil {
+	for in != nil && in.hold > 0 && in.done-in.sent >= in.hold && t.err == nil && !l.broken {
 		t.changed.Wait()
 		in = l.incoming[ln]
 	}
-	failed := t.err != nil
+	failed := t.err != nil || l.broken
 	if !failed && (in == nil || in.call != f.call || in.done == in.frames) {
 		t.mu.Unlock()
 		return fmt.Errorf("data of %v, in which this rank does not take part", f.call)
@@ -195,7 +199,9 @@ func (l *link) readData(f frame) error {
 	t.mu.Unlock()
 
 	var to destination
-	if !failed {
+	if failed {
+		in = nil
+	} else {
 		if to = in.place(in.done); len(to.dst) != f.length {
 			return fmt.Errorf("%d bytes of %v: want %d", f.length, f.call, len(to.dst))
 		}

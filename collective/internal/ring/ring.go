@@ -91,7 +91,8 @@ type transport struct {
 
 // New returns the transport of a rank, one of size, for dev. Links are connections to the other ranks, by number;
 // links[rank] is ignored. The transport owns them: other code must not read, write or close them, nor set deadlines.
-// Close of a connection must end its reads and writes, as those of net do. It panics if a link is missing.
+// As with those of net, Close must end reads and writes in progress, and once a write has failed no read may wait. It
+// panics if a link is missing.
 func New(dev driver.Device, rank, size int, links []net.Conn) comm.Transport {
 	if size < 1 || rank < 0 || rank >= size || len(links) != size {
 		panic(fmt.Sprintf("ring: rank %d of %d with %d links", rank, size, len(links)))
