@@ -73,9 +73,7 @@ func (tl *timeline) clockAt(tick uint64) clock {
 	return tl.versions[i].clock
 }
 
-// join makes the stream's next work come after the work in other, and after a tick of the stream id. Versions are kept
-// for marks that may still be waited for. Versions of ticks that the host knows to be done are dropped: every later
-// wait learns as much from the host.
+// join makes the stream's next work come after the work in other, and after a tick of the stream id.
 func (d *Device) join(tl *timeline, other clock, id driver.StreamID, tick uint64) {
 	current := tl.clock()
 	if current.covers(other, tl.id) && (id == tl.id || current.at(id) >= tick) {
@@ -88,10 +86,17 @@ func (d *Device) join(tl *timeline, other clock, id driver.StreamID, tick uint64
 		last++
 	}
 	tl.versions[last].clock = tl.versions[last].clock.raise(other).set(id, tick)
+	d.forget(tl)
+}
+
+// forget drops the versions of ticks that the host knows to be done: a later wait for one of them learns as much from
+// the host. The others are kept for marks that may still be waited for.
+func (d *Device) forget(tl *timeline) {
 	known, old := d.host.at(tl.id), 0
-	for old < last && tl.versions[old+1].from <= known+1 {
+	for old+1 < len(tl.versions) && tl.versions[old+1].from <= known+1 {
 		old++
 	}
+	clear(tl.versions[:old])
 	tl.versions = tl.versions[old:]
 }
 
@@ -113,11 +118,14 @@ func (d *Device) waitFor(tl, other *timeline, tick uint64) {
 
 // markSeen records that the host knows a stream's work up to a tick to be done.
 func (d *Device) markSeen(tl *timeline, tick uint64) {
-	if d.opts.Unchecked || tick <= d.host.at(tl.id) {
+	if d.opts.Unchecked {
 		return
 	}
-	d.host = d.host.raise(tl.clockAt(tick)).set(tl.id, tick)
-	d.hostGeneration++
+	if tick > d.host.at(tl.id) {
+		d.host = d.host.raise(tl.clockAt(tick)).set(tl.id, tick)
+		d.hostGeneration++
+	}
+	d.forget(tl)
 }
 
 // markAllSeen records that the host knows all queued work to be done.
@@ -130,6 +138,7 @@ func (d *Device) markAllSeen() {
 			d.host = d.host.set(tl.id, tl.queued)
 			d.hostGeneration++
 		}
+		d.forget(tl)
 	}
 }
 

@@ -95,3 +95,36 @@ func TestClockVersionsAreForgotten(t *testing.T) {
 		t.Errorf("reports %v", got)
 	}
 }
+
+// A stream that the host has waited for keeps one version: a program that waits at its end and then rests holds no old
+// ones.
+func TestIdleStreamsKeepOneClock(t *testing.T) {
+	for name, wait := range map[string]func(b *bench) error{
+		"streams": func(b *bench) error {
+			return errors.Join(b.s[0].Sync(context.Background()), b.s[1].Sync(context.Background()))
+		},
+		"device": func(b *bench) error { return b.Free(b.p) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Options{}, 2)
+			for range 100 {
+				b.ok(b.s[0].WaitFor(b.s[1], b.mark(b.s[1])))
+				b.ok(b.write(b.s[0], 0))
+				b.ok(b.s[1].WaitFor(b.s[0], b.mark(b.s[0])))
+				b.ok(b.write(b.s[1], 0))
+			}
+			b.ok(wait(b))
+			for _, tl := range b.timelines {
+				kept := 0
+				for _, v := range tl.versions[:cap(tl.versions)] {
+					if v.clock != nil {
+						kept++
+					}
+				}
+				if kept > 1 {
+					t.Errorf("stream %d keeps %d versions of its clock", tl.id, kept)
+				}
+			}
+		})
+	}
+}
