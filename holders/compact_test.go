@@ -3,7 +3,6 @@ package holders_test
 import (
 	"bytes"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -147,13 +146,12 @@ func TestMemoryOfInference(t *testing.T) {
 	testkit.Must(t, err)
 	all, err := holders.AllUncategorized(s)
 	testkit.Must(t, err)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
+	before := testkit.Allocated()
 	all[0].Categorize()
 	all[0].Steps()
-	runtime.ReadMemStats(&after)
+	took := testkit.Allocated() - before
 	bound := uint64(10<<20 + all[0].NumBlocks())
-	if took := after.TotalAlloc - before.TotalAlloc; took > bound {
+	if took > bound {
 		t.Errorf("%d bytes allocated for %d blocks, want at most %d", took, all[0].NumBlocks(), bound)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
@@ -60,15 +60,14 @@ func TestMemoryIsInProportion(t *testing.T) {
 		if c.text == "" {
 			c.text = ": over Limits.MemoryPerByte"
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
+		before := testkit.Allocated()
 		_, err := snapshot.ReadLimited(bytes.NewReader(c.file), limits)
-		runtime.ReadMemStats(&after)
+		took := testkit.Allocated() - before
 		if !errors.Is(err, c.code) || !contains(err, c.text) || !contains(err, "offset ") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.text)
 		}
 		bound := uint64(4<<20 + 3*(free+each*len(c.file)))
-		if took := after.TotalAlloc - before.TotalAlloc; took > bound {
+		if took > bound {
 			t.Errorf("%s: %d bytes allocated for a file of %d, want at most %d", c.name, took, len(c.file), bound)
 		}
 		if len(c.file) > 60_000 {

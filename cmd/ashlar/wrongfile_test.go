@@ -4,9 +4,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // zeros is a stream of 64 MiB of zeros that counts how many were read.
@@ -50,12 +51,11 @@ func TestDefect07_WrongFilesAreNotRead(t *testing.T) {
 		if err := sparse(path, 1<<30); err != nil {
 			t.Fatal(err)
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
+		before := testkit.Allocated()
 		got := ashlar(t, nil, append(c.args, path)...)
-		runtime.ReadMemStats(&after)
-		if taken := after.TotalAlloc - before.TotalAlloc; taken > 32<<20 {
-			t.Errorf("%q of a file of 1 GiB takes %d bytes of memory", c.args, taken)
+		took := testkit.Allocated() - before
+		if took > 32<<20 {
+			t.Errorf("%q of a file of 1 GiB takes %d bytes of memory", c.args, took)
 		}
 		if got.code != exitInput || !strings.Contains(got.err, path) || !strings.Contains(got.err, c.want) {
 			t.Errorf("%q: exit code %d, %s", c.args, got.code, got.err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -116,11 +115,10 @@ func TestClaimedLength(t *testing.T) {
 	const claim = 1 << 30
 	b := message{Kind: start}.encode()[:headerSize]
 	binary.LittleEndian.PutUint32(b[8:], claim)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
+	before := testkit.Allocated()
 	_, err := read(bytes.NewReader(append(b, "{}"...)), claim)
-	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, io.ErrUnexpectedEOF) || took > 1<<20 {
+	took := testkit.Allocated() - before
+	if !errors.Is(err, io.ErrUnexpectedEOF) || took > 1<<20 {
 		t.Errorf("%v, and %d bytes were taken", err, took)
 	}
 }
