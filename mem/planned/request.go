@@ -239,7 +239,7 @@ func (l *streamAllocator) markOverdue(position int) {
 func (l *streamAllocator) skip() {
 	k := l.pos
 	l.pos++
-	if m := l.slots[k].freed.Load(); m&1 == 0 && l.until[k] > 0 {
+	if l.slots[k].freed.Load()&1 == 0 {
 		l.slots[k].freed.Store(l.freedMark(k))
 	}
 }
