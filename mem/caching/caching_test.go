@@ -245,22 +245,27 @@ func TestOversizeBlocks(t *testing.T) {
 	b.Free(small)
 }
 
-// For a large request only as many oversize blocks are released as make up its size.
+// For a large request only as many oversize blocks are released as make up its size. A block of max_split_size is one.
 func TestOversizeBlocksJustEnough(t *testing.T) {
-	b := newBench(t, gib, "max_split_size_mb:40,limit:200MiB")
-	var blocks []mem.Block
-	for _, size := range []int64{100 * mib, 60 * mib, 40 * mib} {
-		blocks = append(blocks, b.alloc(size))
+	for _, c := range []struct{ size, givenBack int64 }{{160 * mib, 2}, {200 * mib, 3}} {
+		b := newBench(t, gib, "max_split_size_mb:40,limit:200MiB")
+		var blocks []mem.Block
+		for _, size := range []int64{100 * mib, 60 * mib, 40 * mib} {
+			blocks = append(blocks, b.alloc(size))
+		}
+		for _, block := range blocks {
+			b.Free(block)
+		}
+		all := b.alloc(c.size)
+		testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, c.givenBack)
+		testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 200*mib)
+		testkit.Equal(t, "without emptying the cache", b.Stats().NumAllocRetries, 0)
+		if c.givenBack == 2 {
+			b.Free(b.alloc(40 * mib))
+			testkit.Equal(t, "segments made", b.Stats().NumDeviceAlloc, 4)
+		}
+		b.Free(all)
 	}
-	for _, block := range blocks {
-		b.Free(block)
-	}
-	all := b.alloc(160 * mib)
-	testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, 2)
-	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 200*mib)
-	b.Free(b.alloc(40 * mib))
-	testkit.Equal(t, "segments made", b.Stats().NumDeviceAlloc, 4)
-	b.Free(all)
 }
 
 func TestGarbageCollectionFreesTheLongestUnused(t *testing.T) {

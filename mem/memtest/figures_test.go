@@ -46,3 +46,16 @@ func TestEachFigureThatIsWrong(t *testing.T) {
 		})
 	}
 }
+
+// While few blocks are live, a figure that is wrong is found after every call.
+func TestFiguresAreCheckedAfterEveryCall(t *testing.T) {
+	w := newModel(t, Config{New: func(_ testing.TB, dev driver.Device) mem.Allocator {
+		return misreporter{newPool(dev, none), func(s *mem.Stats) { s.AllocatedBytes.All.Current++ }}
+	}}.with(sim.Options{Total: 1 << 30}), nil)
+	for range 10 {
+		w.mustAlloc(t, 0, 512)
+		if w.checkReports(false) == nil {
+			t.Errorf("the wrong figure is not found with %d live blocks", len(w.live))
+		}
+	}
+}
