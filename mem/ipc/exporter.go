@@ -16,11 +16,13 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // An Exporter is a mem.Allocator whose blocks other processes can open. It is safe for concurrent use.
 type Exporter struct {
 	dev      driver.Device
+	pages    *peers.Memory // nil: blocks are allocations
 	opts     Options
 	listener *net.UnixListener
 	serving  sync.WaitGroup
@@ -68,6 +70,9 @@ func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter
 	}
 	if e.opts.Rand == nil {
 		e.opts.Rand = rand.Reader
+	}
+	if !e.opts.Handles {
+		e.pages = peers.Of(d)
 	}
 	e.left.L = &e.mu
 	e.serving.Go(e.accept)
@@ -174,12 +179,12 @@ func (e *Exporter) outOfMemory(size, rounded int64, cause error) error {
 // take allocates the memory of a block. If it fails, the caller must free the memory allocated so far.
 func (e *Exporter) take(b *block, size int64) error {
 	granularity := e.dev.Info().Granularity
-	if e.dev.VirtualMemory() != nil && !e.opts.Handles {
+	if e.pages != nil {
 		b.size = roundUp(size, granularity)
 		page, err := e.dev.Sharing().CreateShared(b.size)
 		if err == nil {
 			b.shares = page
-			return b.mapPage(e.dev, page)
+			return b.mapPage(e.pages, page)
 		}
 		if !errors.Is(err, driver.ErrUnsupported) {
 			return fmt.Errorf("create a page to share: %w", err)
@@ -255,7 +260,7 @@ func (e *Exporter) freePending() error {
 			if e.keep(b) {
 				continue
 			}
-			err = b.giveBack(e.dev)
+			err = b.giveBack(e.pages)
 		}
 		if err != nil {
 			e.addPending(b)
@@ -275,6 +280,17 @@ func (e *Exporter) keep(b *block) bool {
 	}
 	e.pendingFree = append(e.pendingFree, b)
 	return true
+}
+
+// AddPeer implements mem.PeerAdder: present and future blocks that are pages are mapped for dev, too.
+func (e *Exporter) AddPeer(dev driver.Device) error {
+	if e.pages == nil {
+		return nil
+	}
+	if err := e.pages.Add(dev); err != nil {
+		return fmt.Errorf("mem/ipc: AddPeer: %w", err)
+	}
+	return nil
 }
 
 // Ticket returns the ticket of a live block of this exporter, zero for the empty block. It panics for any other block.

@@ -246,7 +246,7 @@ func (i *Importer) enter(b *imported) error {
 // leave frees the memory of a block that is not in the table, and then tells the exporter. If it fails, the block is in
 // the table again, so that it can be repeated.
 func (i *Importer) leave(b *imported) error {
-	err := b.giveBack(i.dev)
+	err := b.giveBack(i.dev.VirtualMemory())
 	if err == nil {
 		if _, err = i.ask(context.Background(), request{kind: closeBlock, ticket: b.ticket}); errors.Is(err, ErrGone) {
 			err = nil
@@ -276,7 +276,7 @@ func (i *Importer) openPage(b *imported, a answer) error {
 	if err != nil {
 		return fmt.Errorf("import a page: %w", err)
 	}
-	return b.mapPage(i.dev, page)
+	return b.mapPage(i.dev.VirtualMemory(), page)
 }
 
 func (i *Importer) openHandle(b *imported, a answer) error {
@@ -332,7 +332,7 @@ func (i *Importer) End() error {
 	i.mu.Unlock()
 	var errs []error
 	for _, b := range blocks {
-		if err := b.giveBack(i.dev); err != nil {
+		if err := b.giveBack(i.dev.VirtualMemory()); err != nil {
 			errs = append(errs, fmt.Errorf("mem/ipc: close %#x: %w", b.ptr, err))
 			i.keep(b)
 		}

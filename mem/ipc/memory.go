@@ -22,8 +22,7 @@ type memory struct {
 }
 
 // mapPage maps a page at addresses of its own. The memory owns the page in any case.
-func (m *memory) mapPage(d driver.Device, page driver.Page) error {
-	vm := d.VirtualMemory()
+func (m *memory) mapPage(vm driver.VirtualMemory, page driver.Page) error {
 	m.page, m.size = page, page.Size
 	var err error
 	if m.ptr, err = vm.Reserve(page.Size); err != nil {
@@ -41,8 +40,7 @@ func (m *memory) mapPage(d driver.Device, page driver.Page) error {
 func (m *memory) isPage() bool { return m.page != (driver.Page{}) || m.reserved }
 
 // giveBack returns the remaining resources to the device, step by step. No work may use the memory.
-func (m *memory) giveBack(d driver.Device) error {
-	vm := d.VirtualMemory()
+func (m *memory) giveBack(vm driver.VirtualMemory) error {
 	if m.mapped {
 		if err := vm.Unmap(m.ptr, m.size); err != nil {
 			return fmt.Errorf("unmap the page: %w", err)
