@@ -1,10 +1,11 @@
 // Package memtest is the conformance suite of allocators: it tests what package mem's documentation promises.
 //
 // An allocator's test calls [RunAll] with its constructor and its configurations, or [Run] with a function that makes
-// an allocator on a device. The suite covers sizes, misuse, streams, statistics, exhaustion, moving blocks, concurrent
-// use, random histories, and driver calls that fail. A failing random history is shrunk, and printed as a script.
-// Except for the tests of concurrent use, which are for the race detector, the suite runs in one goroutine and depends
-// on nothing but Config; a device that works in the background makes addresses vary from run to run.
+// an allocator on a device. The suite covers sizes, misuse, streams, statistics, exhaustion, moving blocks, memory that
+// other devices and processes use, concurrent use, random histories, and driver calls that fail. A failing random
+// history is shrunk, and printed as a script. Except for the tests of concurrent use, which are for the race detector,
+// the suite runs in one goroutine and depends on nothing but Config; a device that works in the background makes
+// addresses vary from run to run.
 //
 // The suite does not test speed, nor where an allocator places a block.
 package memtest
@@ -142,6 +143,8 @@ var checks = []struct {
 	{"ReuseWhileHeld", checkReuseWhileHeld},
 	{"ManyStreams", checkManyStreams},
 	{"Layers", checkLayers},
+	{"Peers", checkPeers},
+	{"Pages", checkPages},
 	{"Statistics", checkStatistics},
 	{"Random", checkRandom},
 	{"Faults", checkFaults},
