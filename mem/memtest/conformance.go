@@ -102,10 +102,16 @@ func checkTooLarge(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, min(cfg.MaxBlock, 1<<20))
 	total := w.dev.Info().TotalMemory
+	most := total - 1
+	if c, ok := mem.Find[interface{ Capacity() int64 }](w.a); ok {
+		if most = c.Capacity(); most < keep.Size || most > total {
+			t.Errorf("Capacity is %d, on a device of %d", most, total)
+		}
+	}
 	for _, size := range []int64{
-		total, 2 * total, 1 << 50, 1<<60 - 1, 1 << 60, 1 << 62, math.MaxInt64 - 511, math.MaxInt64,
+		most + 1, total, 2 * total, 1 << 50, 1<<60 - 1, 1 << 60, 1 << 62, math.MaxInt64 - 511, math.MaxInt64,
 	} {
-		if size < total {
+		if size <= most {
 			continue
 		}
 		b, err := w.rawAlloc(0, size)
