@@ -165,6 +165,52 @@ func TestUseOnOOM(t *testing.T) {
 	r.free(r.granules(8))
 }
 
+// SetUseOnOOM changes whether a pool lends its memory.
+func TestSetUseOnOOM(t *testing.T) {
+	r := simple(t, 8, paged.Config{})
+	p := r.a.NewPool(paged.PoolOptions{})
+	b, err := p.Alloc(r.s, 8*granule)
+	r.must(err)
+	p.Free(b)
+	for _, yes := range []bool{true, false, true, true, false} {
+		r.a.SetUseOnOOM(p.ID(), yes)
+		b, err := r.a.Alloc(r.s, 5*granule)
+		if yes == errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("SetUseOnOOM %v: a request got %+v, %v", yes, b, err)
+		}
+		r.free(b)
+	}
+	r.must(p.Close())
+	r.free(r.granules(8))
+}
+
+// A pool that is not there has no options.
+func TestOptionsOfNoPool(t *testing.T) {
+	r := simple(t, 8, paged.Config{})
+	for _, call := range []func(mem.PoolID){
+		r.a.NeverSplit, r.a.ReleasePool, func(id mem.PoolID) { r.a.SetUseOnOOM(id, true) },
+	} {
+		testkit.Contains(t, testkit.Panic(t, func() { call(mem.PoolID{9, 9}) }), "pool [9 9]")
+	}
+	testkit.Equal(t, "users", r.a.PoolUseCount(mem.PoolID{9, 9}), 0)
+	testkit.Contains(t, testkit.Panic(t, func() { r.a.RetainPool(mem.PoolID{}) }), "default pool")
+}
+
+// A pool made by a capture and set to NeverSplit gives whole blocks.
+func TestNeverSplit(t *testing.T) {
+	r := simple(t, 8, paged.Config{})
+	id := mem.PoolID{1, 0}
+	r.a.BeginAllocateToPool(id, every)
+	r.a.NeverSplit(id)
+	r.free(r.granules(4))
+	r.a.NeverSplit(id) // it has memory, but none that was split
+	b := r.alloc(r.s, 3*granule)
+	testkit.Equal(t, "the size of a block", b.Size, 4*granule)
+	r.free(b)
+	r.a.EndAllocateToPool(id)
+	r.a.ReleasePool(id)
+}
+
 // Requests go to a pool while a scope of it is open. A scope that has ended is no user of the pool: graphs are, until
 // they release it.
 func TestScopesOfAPool(t *testing.T) {

@@ -264,6 +264,36 @@ func TestASavedPlanIsUsedFromTheFirstStep(t *testing.T) {
 	n.end()
 }
 
+// Followed gets each plan once, when steps have followed it, and a run that begins with that plan follows it.
+func TestALearnerReportsPlansThatAreFollowed(t *testing.T) {
+	plans := make(chan *planned.Plan, 100)
+	l := newLearned(t, paged.Config{}, planned.LearnOptions{Followed: func(p *planned.Plan) { plans <- p }})
+	n := newTrainer(t, l, l.dev.DefaultStream())
+	for range 50 {
+		n.step(300)
+	}
+	n.end()
+	testkit.Must(t, l.Close()) // waits for the reports
+	close(plans)
+	var last *planned.Plan
+	reported := 0
+	for p := range plans {
+		last = p
+		reported++
+	}
+	if made := l.Learned().Plans; reported == 0 || int64(reported) > made {
+		t.Fatalf("%d plans are reported, and %d were made", reported, made)
+	}
+	next := newLearned(t, paged.Config{}, planned.LearnOptions{Plan: last})
+	n = newTrainer(t, next, next.dev.DefaultStream())
+	n.step(300)
+	n.step(300)
+	if c := next.Learned(); c.Departed > 0 || c.Placed < 200 || c.Placed < c.Planned*9/10 {
+		t.Errorf("with the plan: %+v", c)
+	}
+	n.end()
+}
+
 // A plan of a recording, made offline, serves its weights too.
 func TestAPlanOfARecordingIsUsed(t *testing.T) {
 	made := plan(t, training(steps(6, 2, 5)), planned.Options{})
