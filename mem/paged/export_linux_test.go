@@ -40,6 +40,9 @@ func TestEndExport(t *testing.T) {
 		t.Error("the descriptor is still open")
 	}
 	testkit.Must(t, a.Pause(paged.PauseOptions{Discard: true}))
+	if _, pages, err := a.ExportPages(x.Ptr, x.Size); !errors.Is(err, paged.ErrPaused) {
+		t.Errorf("an export of a paused block: %d pages, %v", len(pages), err)
+	}
 	testkit.Must(t, a.Resume())
 	a.Free(x)
 	a.Free(y)
