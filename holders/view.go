@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -156,7 +155,7 @@ func (h *History) Labeller(k Key) func(*Block) string {
 	case ByStream:
 		return func(b *Block) string { return fmt.Sprintf("%#x", h.Streams[b.Stream]) }
 	case ByPool:
-		return func(b *Block) string { return poolLabel(h.Pools[b.Pool]) }
+		return func(b *Block) string { return h.Pools[b.Pool].String() }
 	case ByTag:
 		return func(b *Block) string { return cmp.Or(h.TagOf(b), noTag) }
 	}
@@ -205,11 +204,4 @@ func (h *History) TagOf(b *Block) string {
 		return ""
 	}
 	return h.Trace.Metadata[b.Tag]
-}
-
-func poolLabel(id mem.PoolID) string {
-	if id == (mem.PoolID{}) {
-		return "default"
-	}
-	return fmt.Sprintf("(%d, %d)", id[0], id[1])
 }

@@ -13,6 +13,7 @@ package mem
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -43,6 +44,14 @@ type Block struct {
 // A PoolID names a pool of segments. The zero ID is the default pool; (n, 0) are pools of captured graphs and (0, n)
 // pools made by users, as in PyTorch.
 type PoolID [2]uint64
+
+// String returns "default" or, as PyTorch prints it, for example "(0, 1)".
+func (id PoolID) String() string {
+	if id == (PoolID{}) {
+		return "default"
+	}
+	return fmt.Sprintf("(%d, %d)", id[0], id[1])
+}
 
 // A Trimmer is an allocator that returns cached memory to the device.
 type Trimmer interface {

@@ -141,7 +141,7 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 	fmt.Fprintf(b, "\n  the request: %s (%d bytes) on stream %d, %s pool", FormatSize(e.Requested), e.Requested,
 		e.Stream, pool)
 	if e.Pool != (PoolID{}) {
-		fmt.Fprintf(b, " of private pool (%d, %d)", e.Pool[0], e.Pool[1])
+		fmt.Fprintf(b, " of private pool %v", e.Pool)
 	}
 	fmt.Fprintf(b, "; largest free block there: %s", FormatSize(e.LargestFree))
 	for _, c := range e.Cached {
@@ -151,7 +151,7 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "\n  cached on stream %d, %s pool", c.Stream, pool)
 		if c.Pool != (PoolID{}) {
-			fmt.Fprintf(b, " of private pool (%d, %d)", c.Pool[0], c.Pool[1])
+			fmt.Fprintf(b, " of private pool %v", c.Pool)
 		}
 		fmt.Fprintf(b, ": %s in %d blocks, the largest %s", FormatSize(c.Bytes), c.Blocks, FormatSize(c.Largest))
 	}

@@ -210,25 +210,25 @@ alloc g 1 pool=0,2
 	}
 	wantLog(t, a, `
 s0 alloc 1 at 0x1000
-begin [1 0] true
+begin (1, 0) true
 s0 alloc 1 at 0x1200
 s0 alloc 1 at 0x1400
 free 0x1200
-end [1 0]
-begin [0 2] true
+end (1, 0)
+begin (0, 2) true
 s0 alloc 1 at 0x1200
-end [0 2]
-begin [1 0] true
+end (0, 2)
+begin (1, 0) true
 s0 alloc 1 at 0x1600
-end [1 0]
-release [1 0]
+end (1, 0)
+release (1, 0)
 free 0x1000 used by 1
 s0 alloc 1 at 0x1800
 empty cache
-begin [0 2] true
+begin (0, 2) true
 s0 alloc 1 at 0x1a00
-end [0 2]
-release [0 2]`)
+end (0, 2)
+release (0, 2)`)
 }
 
 func TestDrainFreesWhatIsLeft(t *testing.T) {

@@ -104,7 +104,7 @@ func infoOf(r *Recording) *info {
 		x.Streams = append(x.Streams, streamText(handle))
 	}
 	for _, id := range r.h.Pools {
-		x.Pools = append(x.Pools, poolText(id))
+		x.Pools = append(x.Pools, id.String())
 	}
 	if t.Len() > 0 {
 		x.StartTimeUS = t.TimeUS(0)

@@ -117,7 +117,7 @@ type segmentText struct {
 
 func textOfSegment(g *segment) *segmentText {
 	return &segmentText{
-		Address: addressText(g.Ptr), Size: g.Size, Stream: streamText(g.Stream), Pool: poolText(g.Pool),
+		Address: addressText(g.Ptr), Size: g.Size, Stream: streamText(g.Stream), Pool: g.Pool.String(),
 		Expandable: g.Expandable, Start: int(g.Start), End: int(g.End),
 	}
 }
@@ -125,13 +125,6 @@ func textOfSegment(g *segment) *segmentText {
 func addressText(p driver.Pointer) string { return fmt.Sprintf("%#x", uint64(p)) }
 
 func streamText(handle uint64) string { return fmt.Sprintf("%#x", handle) }
-
-func poolText(id mem.PoolID) string {
-	if id == (mem.PoolID{}) {
-		return "default"
-	}
-	return fmt.Sprintf("(%d, %d)", id[0], id[1])
-}
 
 // A blockText is a block as JSON.
 type blockText struct {

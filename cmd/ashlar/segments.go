@@ -86,5 +86,5 @@ func poolName(p mem.PoolID) string {
 	if p == (mem.PoolID{}) {
 		return "default"
 	}
-	return fmt.Sprintf("private (%d, %d)", p[0], p[1])
+	return "private " + p.String()
 }

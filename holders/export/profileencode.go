@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/holders"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -109,17 +108,13 @@ func (p *profile) sample(h *holders.History, k *usageKey, u *usage) {
 	if len(at) == 0 {
 		at = []int64{p.location(trace.Frame{Name: holders.NoStack(k.recorded)})}
 	}
-	pool := "default"
-	if k.pool != (mem.PoolID{}) {
-		pool = fmt.Sprintf("(%d, %d)", k.pool[0], k.pool[1])
-	}
 	var m message
 	m.numbers(sampleLocation, at...)
 	m.numbers(sampleValue, u.allocObjects, u.allocBytes, u.inUseObjects, u.inUseBytes, u.soonObjects, u.soonBytes)
 	for _, l := range [][2]string{
 		{"device", fmt.Sprint(k.device)},
 		{"stream", fmt.Sprintf("%#x", k.stream)},
-		{"pool", pool},
+		{"pool", k.pool.String()},
 		{"category", k.category.String()},
 		{"tag", k.tag},
 	} {

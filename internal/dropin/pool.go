@@ -53,7 +53,7 @@ func (p *Process) AllocInPool(ordinal int, stream uintptr, size uint64, id mem.P
 	}
 	pool := a.Pool(id)
 	if pool == nil {
-		return 0, fmt.Errorf("%w: there is no private pool (%d, %d)", ErrInvalid, id[0], id[1])
+		return 0, fmt.Errorf("%w: there is no private pool %v", ErrInvalid, id)
 	}
 	return raw.AllocFrom(g.dev, pool, s, int64(size))
 }

@@ -190,7 +190,7 @@ func TestOptionsOfNoPool(t *testing.T) {
 	for _, call := range []func(mem.PoolID){
 		r.a.NeverSplit, r.a.ReleasePool, func(id mem.PoolID) { r.a.SetUseOnOOM(id, true) },
 	} {
-		testkit.Contains(t, testkit.Panic(t, func() { call(mem.PoolID{9, 9}) }), "pool [9 9]")
+		testkit.Contains(t, testkit.Panic(t, func() { call(mem.PoolID{9, 9}) }), "pool (9, 9)")
 	}
 	testkit.Equal(t, "users", r.a.PoolUseCount(mem.PoolID{9, 9}), 0)
 	testkit.Contains(t, testkit.Panic(t, func() { r.a.RetainPool(mem.PoolID{}) }), "default pool")

@@ -180,4 +180,4 @@ var _ interface {
 } = (*Pool)(nil)
 
 // String returns the pool's name: "pool (0, 3)".
-func (p *Pool) String() string { return fmt.Sprintf("pool (%d, %d)", p.pool.id[0], p.pool.id[1]) }
+func (p *Pool) String() string { return "pool " + p.pool.id.String() }

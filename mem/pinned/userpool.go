@@ -128,4 +128,4 @@ func (p *Pool) close() bool {
 }
 
 // String names the pool: "pool (0, 3)".
-func (p *Pool) String() string { return fmt.Sprintf("pool (%d, %d)", p.pool.id[0], p.pool.id[1]) }
+func (p *Pool) String() string { return "pool " + p.pool.id.String() }
