@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
@@ -22,6 +24,46 @@ func holds[T dtype.Element](t *testing.T, what string, x *tensor.Tensor, want ..
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%s: %v, %v; want %v", what, got, err, want)
 	}
+}
+
+// A remote device is one whose memory Go code cannot access, and that copies to others of its kind.
+type remote struct{ driver.Device }
+
+func (remote) Visible() driver.Visible { return nil }
+func (r remote) Peers() driver.Peers   { return remotePeers{r.Device.Peers()} }
+
+type remotePeers struct{ driver.Peers }
+
+func (r remotePeers) CopyPeer(
+	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
+) error {
+	return r.Peers.CopyPeer(s, dst, to.(remote).Device, src, from.(remote).Device, n)
+}
+
+// Devices of one driver copy to each other: after the work on the source, and before the source may be changed.
+func TestCopiesBetweenPeers(t *testing.T) {
+	var places []*tensor.Place
+	for range 2 {
+		places = append(places, tensortest.On(t, remote{drivertest.OpenDevice(t, "host:total=256MiB")}))
+	}
+	const n = 1 << 20
+	for i := range int8(10) {
+		x := tensor.Must(tensor.FromSlice(places[0], make([]int8, n)))
+		testkit.Must(t, places[0].Stream().Fill(x.Array().Ptr, byte(i), n))
+		y := tensor.Must(x.To(places[1]))
+		testkit.Must(t, places[0].Stream().Fill(x.Array().Ptr, 99, n))
+		holds(t, "a copy", y, slices.Repeat([]int8{i}, n)...)
+		if y.SameStorage(x) || !y.Place().SameDevice(places[1]) {
+			t.Errorf("the copy is %v", y)
+		}
+		x.Release()
+		y.Release()
+	}
+	empty := tensor.Must(tensor.FromSlice(places[0], []int8{}))
+	nothing := tensor.Must(empty.To(places[1]))
+	holds[int8](t, "a copy of nothing", nothing)
+	empty.Release()
+	nothing.Release()
 }
 
 // TestCopiesBetweenDevices takes a transposed view from every kind of device to every other, with and without another
