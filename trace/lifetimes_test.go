@@ -80,6 +80,11 @@ func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
 		if b.ActiveAt(int(b.Start)-1) || b.ActiveAt(int(b.Start)) != (b.Start < b.End) || b.ActiveAt(int(b.End)) {
 			t.Fatalf("block %d is active at the wrong events: %+v", i, b)
 		}
+		for _, e := range []int32{b.Start - 1, b.Start, b.End - 1, b.End} {
+			if l.ActiveAt(i, int(e)) != b.ActiveAt(int(e)) {
+				t.Fatalf("block %d is active at event %d: %v; it is %+v", i, e, l.ActiveAt(i, int(e)), b)
+			}
+		}
 		if b.Freed < b.Start || b.Freed > b.End {
 			t.Fatalf("block %d was freed at event %d, before it began or after it ended: %+v", i, b.Freed, b)
 		}
@@ -87,6 +92,15 @@ func lifetimesOf(t *testing.T, l *Lifetimes) (all []Lifetime) {
 			t.Fatalf("block %d: a reader has %+v, want %+v", i, read, b)
 		}
 		last = l.Start(i)
+	}
+	first := 0 // block after an event
+	for e := -2; e <= l.events; e++ {
+		for first < len(all) && int(all[first].Start) <= e {
+			first++
+		}
+		if got := l.Since(e); got != first {
+			t.Fatalf("the first block after event %d is %d, want %d", e, got, first)
+		}
 	}
 	wantChanges(t, l, all)
 	return all
