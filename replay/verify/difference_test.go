@@ -123,3 +123,28 @@ func TestVerifyFindsAHiddenPoolByARetry(t *testing.T) {
 		t.Errorf("%v, %v, %d retries, notes %q; want 1 retry and 1 hidden segment", v.Difference, err, v.Retries, v.Notes)
 	}
 }
+
+// Memory that a request may have freed to fit was freed by the program, if that is known: at that entry and no other.
+func TestVerifyIsToldWhereTheProgramEmptiedTheCache(t *testing.T) {
+	s := record(t, func(a *caching.Allocator, alloc func(int64) mem.Block, free func(mem.Block)) {
+		free(alloc(30 << 20))
+		free(alloc(80 << 20)) // gives 30 MiB back to fit
+		testkit.Must(t, a.EmptyCache())
+		alloc(90 << 20)
+	})
+	emptied := -1 // the last entry of a segment that was given back
+	for i, e := range s.Traces[0].Events {
+		if e.Action == mem.ActionSegmentFree {
+			emptied = i
+		}
+	}
+	for _, c := range []struct {
+		at      []int
+		retries int64
+	}{{nil, 2}, {[]int{emptied}, 1}} {
+		v, err := verify.Verify(s, verify.Options{EmptiedAt: c.at})
+		if err != nil || !v.Exact || v.Retries != c.retries {
+			t.Errorf("emptied at %v: %v, %v, %d retries, want %d", c.at, v.Difference, err, v.Retries, c.retries)
+		}
+	}
+}
