@@ -37,8 +37,8 @@
 // invalid frame, calls that differ, a failure that another rank reported, Abort. Then all waits end with that error,
 // every queued job returns it, the failure is reported to the other ranks, and readers continue to read and discard
 // frames, so that no rank blocks on this one. A link ends with Close, which sends a bye frame before, or when Abort
-// finds a partly written frame. After Close has seen the last job end, only Abort is a failure, because ranks may close
-// in any order.
+// finds a partly written frame. A send that fails leaves it to the link's reader to say why: a bye frame may still be
+// unread. After Close has seen the last job end, only Abort is a failure, because ranks may close in any order.
 //
 // Invariants: between two jobs no frame of data is in transit to or from this rank. A reader accesses a rank's memory
 // only while the pass is in progress: the goroutine that ends a pass removes its memory from the link first and waits
