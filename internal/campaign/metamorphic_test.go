@@ -151,8 +151,8 @@ func TestMetamorphicRelations(t *testing.T) {
 				testkit.Must(t, err)
 				for i := range all {
 					if v := &all[i]; !v.only || v.addresses(s.name) {
-						if v.differs(s, h, want, p) != "" {
-							v.report(t, s, h, p)
+						if d := v.differs(s, h, want, p); d != "" {
+							v.report(t, s, h, d, p)
 						}
 					}
 				}
@@ -161,8 +161,9 @@ func TestMetamorphicRelations(t *testing.T) {
 	})
 }
 
-// report shrinks a history whose results v changes, and reports it.
-func (v *variant) report(t *testing.T, s subject, h []trace.Command, p *part) {
+// report shrinks a history whose results v changes, and reports it with the difference that it made first: another run
+// may go otherwise, since a magazine belongs to a processor.
+func (v *variant) report(t *testing.T, s subject, h []trace.Command, first string, p *part) {
 	differs := func(h []trace.Command) string {
 		want, err := (&variant{}).run(s, h, p)
 		if err != nil {
@@ -171,5 +172,5 @@ func (v *variant) report(t *testing.T, s subject, h []trace.Command, p *part) {
 		return v.differs(s, h, want, p)
 	}
 	h = testkit.Shrink(h, func(h []trace.Command) bool { return differs(h) != "" })
-	t.Errorf("%s, %s: %s\n%s", s.name, v.name, differs(h), script(h))
+	t.Errorf("%s, %s: %s\nshrunk: %s\n%s", s.name, v.name, first, differs(h), script(h))
 }
