@@ -155,6 +155,22 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
+// The error of a failed meeting lists what is known, and nothing else.
+func TestJoinErrorText(t *testing.T) {
+	late := errors.New("too late")
+	for want, e := range map[string]*JoinError{
+		"collective: join: too late":                                     {Err: late},
+		"collective: join at a:1: too late; missing: rank 3":             {Address: "a:1", Missing: []int{3}, Err: late},
+		"collective: join: too late; missing: ranks 3, 5":                {Missing: []int{5, 3}, Err: late},
+		"collective: join: too late; turned away: x":                     {Refused: []string{"x"}, Err: late},
+		"collective: join: too late; missing: rank 3; turned away: x; y": {Missing: []int{3}, Refused: []string{"x", "y"}, Err: late},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestRanksText(t *testing.T) {
 	for want, list := range map[string][]int{
 		"rank 3": {3}, "ranks 1, 2": {2, 1}, "ranks 0 to 2, 4, 6 to 9": {0, 1, 2, 4, 6, 7, 8, 9},

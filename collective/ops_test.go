@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/collective/internal/comm"
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
@@ -328,4 +329,32 @@ func TestCloseTellsOfUnfinishedWork(t *testing.T) {
 	faulty.SetRules()
 	x.Release()
 	testkit.Must(t, errors.Join(p.Close(), b.Close(), a.Close(), faulty.Close()))
+}
+
+// A listener is a transport that hears calls and makes none.
+type listener struct {
+	comm.Transport
+	heard *[]comm.Call
+}
+
+func (l listener) Queue(_ driver.Stream, calls ...comm.Call) error {
+	*l.heard = append(*l.heard, calls...)
+	return nil
+}
+
+// Broadcast names the tensor as the source too on the root, where NCCL reads it, and nowhere else.
+func TestSourceOfABroadcast(t *testing.T) {
+	comms := quiet(t, 2)
+	var heard []comm.Call
+	c := newCommunicator(comms[0].config, comms[0].place, listener{comms[0].transport, &heard}, comms[0].member, true)
+	t.Cleanup(func() { c.Close() })
+	x := floats(c, 0, 4)
+	defer x.Release()
+	for root := range 2 {
+		testkit.Must(t, c.Broadcast(nil, x, root))
+	}
+	at := x.Array().Ptr
+	if heard[0].Dst.Ptr != at || heard[1].Dst.Ptr != at || heard[0].Src.Ptr != at || heard[1].Src.Ptr != 0 {
+		t.Errorf("the tensor is at %#x, the calls are %+v", uint64(at), heard)
+	}
 }

@@ -37,7 +37,6 @@ func Export(t *tensor.Tensor) (*Managed, error) {
 		return nil, err
 	}
 	e.managed = Managed{Version: Version{Major, Minor}, Deleter: deleter(), Tensor: dl}
-	e.managed.Context = e.managed.Address()
 	e.register(e.managed.Address())
 	return &e.managed, nil
 }
@@ -49,7 +48,6 @@ func ExportLegacy(t *tensor.Tensor) (*Legacy, error) {
 		return nil, err
 	}
 	e.legacy = Legacy{Tensor: dl, Deleter: deleter()}
-	e.legacy.Context = e.legacy.Address()
 	e.register(e.legacy.Address())
 	return &e.legacy, nil
 }
