@@ -42,22 +42,23 @@ const longest = time.Hour
 
 // At returns the cost of a call of a size. It is never more than an hour.
 func (c Curve) At(size int64) time.Duration {
-	i := sort.Search(len(c), func(i int) bool { return c[i].Size >= size })
+	i := sort.Search(len(c), func(i int) bool { return c[i].Size > size })
 	switch {
 	case len(c) == 0:
 		return 0
 	case i == 0 || len(c) == 1:
 		return c[0].Cost
-	case i == len(c):
-		i--
 	}
-	a, b := c[i-1], c[i]
-	slope := float64(b.Cost-a.Cost) / float64(b.Size-a.Size)
-	rise := slope * float64(size-a.Size)
-	if rise >= float64(longest-a.Cost) {
+	from := c[i-1]
+	a, b := from, c[min(i, len(c)-1)]
+	if i == len(c) {
+		a = c[i-2]
+	}
+	rise := float64(b.Cost-a.Cost) / float64(b.Size-a.Size) * float64(size-from.Size)
+	if rise >= float64(longest-from.Cost) {
 		return longest
 	}
-	return a.Cost + time.Duration(rise)
+	return from.Cost + time.Duration(rise)
 }
 
 // check returns an error for an invalid curve.

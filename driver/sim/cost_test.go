@@ -21,6 +21,11 @@ func TestCurves(t *testing.T) {
 			t.Errorf("At(%d) is %v, want %v", size, got, want)
 		}
 	}
+	for _, p := range (Curve{{0, 0}, {49, 1}, {98, 2}}) { // 1/49 times 49 is less than 1 in float64
+		if got := (Curve{{0, 0}, {49, 1}, {98, 2}}).At(p.Size); got != p.Cost {
+			t.Errorf("At(%d) is %v, want %v", p.Size, got, p.Cost)
+		}
+	}
 	if Curve(nil).At(5) != 0 || (Curve{{0, 7}}).At(1<<50) != 7 {
 		t.Error("curves of no point and of one")
 	}
