@@ -186,6 +186,7 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 			left[s] = r.step(s, &c.shapes[which], left[s])
 			if check != nil {
 				testkit.Must(t, check.Check())
+				testkit.Must(t, check.CheckMarks())
 			}
 		}
 	}

@@ -30,8 +30,7 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// wrong checks that live and overdue blocks do not overlap, lie within the stream's part, and are in order, and that
-// the other slots that end later count as free, so that requests there need no mutex.
+// wrong checks that live and overdue blocks do not overlap, lie within the stream's part, and are in order.
 func (l *streamAllocator) wrong() error {
 	var all []overdueBlock
 	for b := range l.liveBlocks() {
@@ -56,13 +55,6 @@ func (l *streamAllocator) wrong() error {
 				s.slot, s.at, s.end, at)
 		}
 		at = s.end
-	}
-	for k := range l.allPlanLive(l.pos) {
-		m := l.slots[k].freed.Load()
-		if m&1 == 0 && !l.live(int(k)) && m < l.freedMark(int(k)) {
-			return fmt.Errorf("planned: slot %d is not live, and its mark is of generation %d: want %d",
-				k, m>>1, l.freedMark(int(k))>>1)
-		}
 	}
 	if l.pos > l.n || l.start > l.pos {
 		return fmt.Errorf("planned: position %d of %d, the generation began at %d", l.pos, l.n, l.start)
