@@ -72,14 +72,19 @@ func TestUnmapMustComeAfterTheLastUse(t *testing.T) {
 	b.ok(vm.Unmap(p, size))
 }
 
+// takeTurns makes each of two streams wait for the other, and write.
+func (b *bench) takeTurns() {
+	b.ok(b.s[0].WaitFor(b.s[1], b.mark(b.s[1])))
+	b.ok(b.write(b.s[0], 0))
+	b.ok(b.s[1].WaitFor(b.s[0], b.mark(b.s[0])))
+	b.ok(b.write(b.s[1], 0))
+}
+
 // TestClockVersionsAreForgotten keeps the detector's memory bounded in a program that synchronises.
 func TestClockVersionsAreForgotten(t *testing.T) {
 	b := newBench(t, Options{}, 2)
 	for range 1000 {
-		b.ok(b.s[0].WaitFor(b.s[1], b.mark(b.s[1])))
-		b.ok(b.write(b.s[0], 0))
-		b.ok(b.s[1].WaitFor(b.s[0], b.mark(b.s[0])))
-		b.ok(b.write(b.s[1], 0))
+		b.takeTurns()
 		b.ok(b.s[1].Sync(context.Background()))
 	}
 	for _, tl := range b.timelines {
@@ -108,10 +113,7 @@ func TestIdleStreamsKeepOneClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Options{}, 2)
 			for range 100 {
-				b.ok(b.s[0].WaitFor(b.s[1], b.mark(b.s[1])))
-				b.ok(b.write(b.s[0], 0))
-				b.ok(b.s[1].WaitFor(b.s[0], b.mark(b.s[0])))
-				b.ok(b.write(b.s[1], 0))
+				b.takeTurns()
 			}
 			b.ok(wait(b))
 			for _, tl := range b.timelines {
