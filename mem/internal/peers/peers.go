@@ -38,15 +38,20 @@ func Of(dev driver.Device) *Memory {
 	if vm == nil {
 		return nil
 	}
-	sharing := dev.Sharing()
-	for { // a layer.LimitedDevice or TenantDevice: peers need the device
+	return &Memory{
+		VirtualMemory: vm, dev: Underlying(dev), sharing: dev.Sharing(), mapped: map[driver.Pointer]mappedPage{},
+	}
+}
+
+// Underlying returns the device, below a layer.LimitedDevice or TenantDevice, that peers need.
+func Underlying(dev driver.Device) driver.Device {
+	for {
 		wrapper, ok := dev.(interface{ Underlying() driver.Device })
 		if !ok {
-			break
+			return dev
 		}
 		dev = wrapper.Underlying()
 	}
-	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}
 }
 
 // Map implements driver.VirtualMemory. If a peer cannot be let use the pages, they are not mapped.
