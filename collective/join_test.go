@@ -159,11 +159,13 @@ func TestConfigRefused(t *testing.T) {
 func TestJoinErrorText(t *testing.T) {
 	late := errors.New("too late")
 	for want, e := range map[string]*JoinError{
-		"collective: join: too late":                                     {Err: late},
-		"collective: join at a:1: too late; missing: rank 3":             {Address: "a:1", Missing: []int{3}, Err: late},
-		"collective: join: too late; missing: ranks 3, 5":                {Missing: []int{5, 3}, Err: late},
-		"collective: join: too late; turned away: x":                     {Refused: []string{"x"}, Err: late},
-		"collective: join: too late; missing: rank 3; turned away: x; y": {Missing: []int{3}, Refused: []string{"x", "y"}, Err: late},
+		"collective: join: too late":                         {Err: late},
+		"collective: join at a:1: too late; missing: rank 3": {Address: "a:1", Missing: []int{3}, Err: late},
+		"collective: join: too late; missing: ranks 3, 5":    {Missing: []int{5, 3}, Err: late},
+		"collective: join: too late; turned away: x":         {Refused: []string{"x"}, Err: late},
+		"collective: join: too late; missing: rank 3; turned away: x; y": {
+			Missing: []int{3}, Refused: []string{"x", "y"}, Err: late,
+		},
 	} {
 		if got := e.Error(); got != want {
 			t.Errorf("%q, want %q", got, want)
