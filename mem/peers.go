@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // A PeerAdder is an allocator that may map memory page by page. driver.Peers.Enable does not cover such memory.
@@ -28,12 +29,13 @@ type PageExporter interface {
 // Alloc returns, and the pages that a, an allocator of other's memory, has mapped and will map. Enabling twice is a
 // no-op. The error matches driver.ErrUnsupported if the devices are not linked.
 func EnablePeer(dev, other driver.Device, a Allocator) error {
-	peers := dev.Peers()
-	if peers == nil {
+	dev, other = peers.Underlying(dev), peers.Underlying(other)
+	access := dev.Peers()
+	if access == nil {
 		return fmt.Errorf("mem: EnablePeer: %s %d reaches no other device: %w", dev.Info().Driver, dev.Info().Ordinal,
 			driver.ErrUnsupported)
 	}
-	if err := peers.Enable(other); err != nil {
+	if err := access.Enable(other); err != nil {
 		return err
 	}
 	for layer := range Layers(a) {

@@ -8,7 +8,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // checkPeers lets another device use the allocator's memory: blocks from before that and later ones.
@@ -23,12 +22,12 @@ func checkPeers(t testing.TB, cfg Config) {
 func (w *model) checkPeer(t testing.TB, other driver.Device) {
 	t.Helper()
 	blocks := []*block{w.mustAlloc(t, 0, 512), w.mustAlloc(t, 0, w.cfg.MaxBlock)}
-	err := mem.EnablePeer(other, peers.Underlying(w.dev), w.a)
+	err := mem.EnablePeer(other, w.dev, w.a)
 	if errors.Is(err, driver.ErrUnsupported) {
 		return // the devices are not linked
 	}
 	testkit.Must(t, err)
-	testkit.Must(t, mem.EnablePeer(other, peers.Underlying(w.dev), w.a)) // changes nothing
+	testkit.Must(t, mem.EnablePeer(other, w.dev, w.a)) // changes nothing
 	for _, size := range []int64{512, w.cfg.MaxBlock, w.cfg.MaxBlock} {
 		blocks = append(blocks, w.mustAlloc(t, 0, size))
 	}
@@ -93,7 +92,7 @@ func (w *model) secondDevice(t testing.TB) driver.Device {
 	t.Helper()
 	dev := w.cfg.Device(t)
 	t.Cleanup(func() { testkit.Must(t, dev.Close()) })
-	return peers.Underlying(dev)
+	return dev
 }
 
 // contents reads memory in the device's default stream.
